@@ -1,4 +1,4 @@
-"""Computes the charts on pages: a map of all nodes as SVG paths, and the waterfall of two nodes' scores."""
+"""Computes the charts on pages: a map of all nodes, and a waterfall chart that compares the scores of two nodes."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _range_text(shade: int) -> str:
 def by_verdict(document: Mapping[str, Any], explanation: Mapping[str, Any]) -> NodeMap:
     """Returns a map of the nodes, coloured by an explanation's verdict on each.
 
-    `document` is what `offline.nodes.all_nodes` returns; `explanation` is an `Explanation.to_dict`.
+    `document` is what `offline.nodes.all_nodes` returns; `explanation` is what `Explanation.to_dict` returns.
     """
     best, feasible, totals = set(explanation["best"]), set(explanation["feasible"]), explanation["total"]
     refused = {name: ", ".join(each["reasons"]) or each["plugin"] for name, each in explanation["nodes"].items()}
@@ -139,10 +139,10 @@ def _grouped(document: Mapping[str, Any], cells: Sequence[Cell]) -> list[ZoneMap
 
 
 def waterfall_steps(waterfall: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns the steps from the runner-up's total to the winner's, plugin by plugin, the greatest difference first.
+    """Returns the bars of the chart that leads from the runner-up's total score to the winner's, one for each plugin.
 
-    A step has the keys of the plugin's item in `waterfall`, plus "plugin", and "x" and "width" in per cent of the
-    chart's width.
+    A bar has the plugin's values from `waterfall["plugins"]`, and also "plugin" (the name), "x" and "width". The last
+    two are in per cent of the chart's width.
     """
     ends = [0]
     for line in waterfall["plugins"].values():

@@ -51,11 +51,12 @@ class FileLinks(Links):
 
 
 class SiteLinks(Links):
-    """Gives links between a server's pages; they are all in one directory.
+    """Gives links between the pages of a server. All pages are in one directory.
 
     Args:
-        here: the name of the current page; `query` has its arguments.
-        kept: arguments that every link keeps, such as the step of a recording.
+        here: the name of the current page.
+        query: the arguments of the current page.
+        kept: arguments that every link repeats, such as the step of a recording.
     """
 
     def __init__(self, here: str, query: Mapping[str, str], kept: Mapping[str, str]) -> None:
