@@ -31,7 +31,7 @@ class Timeline:
     """A recording, and the step at which its cluster is shown.
 
     Attributes:
-        step: the cluster is shown as it was before this step; if equal to the number of steps, as it was at the end.
+        step: the number of the step before which the cluster is shown; the number of steps means the end.
     """
 
     recording: Recording
@@ -43,7 +43,7 @@ class Timeline:
 
     @property
     def next(self) -> Document:
-        """The next step as RecordedStep.to_dict returns it; a step of the kind "end" after the last one."""
+        """The next step, in the form of RecordedStep.to_dict; after the last step, a step of the kind "end"."""
         if self.step < self.steps:
             return self.recording.steps[self.step].to_dict()
         return {"step": self.step, "at": 0.0, "kind": "end", "subject": "", "text": "the recording ends"}
@@ -54,8 +54,8 @@ class Look:
     """A cluster as it is at one moment, from which pages are made.
 
     Attributes:
-        state: the cluster; a page leaves it unchanged.
-        revision: a number that is the same for two looks if nothing has changed between them.
+        state: the cluster; pages do not change it.
+        revision: a number; looks with the same number and source show the same cluster.
         source: where the cluster comes from, as text for people.
         at: the time of this moment, as text for people.
         notes: remarks for people on what could not be read.
@@ -76,7 +76,7 @@ class Choices:
 
     Attributes:
         name: the name of the configuration that judges the pods.
-        others: the configurations that this one can be compared with, by name.
+        others: the configurations to compare with, by name.
         most_judged: the most pending pods that are judged for one page; None means all.
         progress: called while a long answer is computed; it may sleep.
     """
@@ -98,12 +98,12 @@ def pending(look: Look, _: Arguments, choices: Choices) -> Document:
 
 
 def pod(look: Look, arguments: Arguments, _: Choices) -> Document:
-    """Returns the explanation of the pod in `arguments`, see Explanation.to_dict. Raises UnknownPod."""
+    """Returns Explanation.to_dict for the pod in `arguments`. Raises UnknownPod if the cluster has no such pod."""
     return Explanation(look.state, look.state.info(_required(arguments, "pod")).pod).to_dict()
 
 
 def group(look: Look, arguments: Arguments, _: Choices) -> Document:
-    """Returns the explanation of the group in `arguments`, see GroupExplanation.to_dict. Raises UnknownPod."""
+    """Returns GroupExplanation.to_dict for the group in `arguments`. Raises UnknownPod if there is no such group."""
     kind = arguments.get("kind", PodGroup.__name__)
     if kind not in (PodGroup.__name__, CompositePodGroup.__name__):
         raise MalformedRequest(f"?kind={kind[:_LONGEST_QUOTE]}: expected PodGroup or CompositePodGroup")
@@ -111,15 +111,17 @@ def group(look: Look, arguments: Arguments, _: Choices) -> Document:
 
 
 def nodes(look: Look, _arguments: Arguments, _: Choices) -> Document:
-    """Returns a summary of all nodes, see offline.nodes.all_nodes."""
+    """Returns the summary of all nodes that offline.nodes.all_nodes makes."""
     return all_nodes(look.state)
 
 
 def node(look: Look, arguments: Arguments, _: Choices) -> Document:
-    """Returns the node in `arguments`, see offline.nodes.one_node; "filters" has verdicts on the pod, if one is given.
+    """Returns the document of offline.nodes.one_node for the node in `arguments`.
+
+    If `arguments` has a pod, "filters" has the filters' verdicts on the pod.
 
     Raises:
-        UnknownNode, UnknownPod: the cluster lacks one of them.
+        UnknownNode, UnknownPod: the cluster has no such node or pod.
     """
     name, key = _required(arguments, "node"), arguments.get("pod")
     document: Document = {**one_node(look.state, name), "pod": key, "filters": []}
@@ -135,7 +137,7 @@ def comparison(look: Look, arguments: Arguments, choices: Choices) -> Document:
     """Compares where two configurations place the pending pods; returns Comparison.to_dict plus "names" and "maps".
 
     Raises:
-        MalformedRequest: there is no configuration of the name in `arguments`.
+        MalformedRequest: `arguments` names a configuration that does not exist.
     """
     name = arguments.get("with") or _first_different(choices.others, look.state.profiles)
     if name not in choices.others:
@@ -147,7 +149,7 @@ def comparison(look: Look, arguments: Arguments, choices: Choices) -> Document:
 
 
 def _first_different(others: Mapping[str, Profiles], profiles: Profiles) -> str:
-    """Returns the name of the first configuration that differs from `profiles`; if all are equal, the first one."""
+    """Returns the first name whose configuration differs from `profiles`; if none differs, the first name of all."""
     different = (name for name, other in others.items() if other.all != profiles.all)
     return next(different, next(iter(others), ""))
 
@@ -160,9 +162,9 @@ def steps(look: Look, _arguments: Arguments, _: Choices) -> Document:
 
 
 def half_time(clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep) -> Progress:
-    """Returns a progress function that sleeps half of the time, so that other threads can run.
+    """Returns a progress function that makes its caller sleep half of the time, so that other threads can run.
 
-    Each call sleeps as long as the work since the last call took, but at most 0.1 s.
+    Each call sleeps for as long as the caller has worked since the previous call, but at most 0.1 s.
     """
     woke = clock()
 
