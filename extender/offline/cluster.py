@@ -86,9 +86,10 @@ class Cluster:
         """Reads a live cluster once, as `kubectl get` would. `notes` says what this user may not read.
 
         Args:
-            path: the kubeconfig, or several as in $KUBECONFIG; by default the files of kubectl.
-            context: a context of the kubeconfig; by default its current one.
-            namespace: the namespace whose pods to read if reading all pods is forbidden; by default the context's.
+            path: the kubeconfig, or several as in $KUBECONFIG; by default the files that kubectl reads.
+            context: a context of the kubeconfig; by default the current context.
+            namespace: if this user may not read all pods, only the pods of this namespace are read; by default the
+                namespace of the context.
 
         Raises:
             ConfigurationError: the kubeconfig or the policy cannot be used.
@@ -110,7 +111,7 @@ class Cluster:
         Objects of kinds that scheduling does not read are left out.
 
         Raises:
-            MalformedCluster: an item is not valid; the message has its number and the path in it.
+            MalformedCluster: an item is not valid; the message has the number of the item and the path of the fault.
         """
         profiles = profiles_of(policy)
         return cls(to_objects(items, profiles.watch if profiles else ()), profiles)
@@ -154,7 +155,7 @@ class Cluster:
     def decide(self, pod: Pod | Mapping[str, Any] | str) -> Decision:
         """Returns the decision about the pod on every node. A pod that is on a node is judged as if it were waiting.
 
-        A mapping is a manifest; defaults are filled in as an API server with these objects would. A text is the
+        A mapping is a manifest; its missing defaults are filled in, as by the API server. A str is the
         `namespace/name` of a pod in the cluster.
 
         Raises:
@@ -167,7 +168,7 @@ class Cluster:
     def explain(self, pod: Pod | Mapping[str, Any] | str) -> Explanation:
         """Explains why the pod is pending or where it would be placed, and what change would let it run.
 
-        `pod` is as for `decide`. Raises as `decide` does.
+        Takes the same forms of `pod` as `decide`, and raises the same errors.
         """
         admitted = self._admitted(pod)
         return Explanation(self._state, admitted.pod, admitted.notes)
@@ -176,9 +177,9 @@ class Cluster:
         return self._state.admit(self.pod(pod) if isinstance(pod, str) else pod)
 
     def explain_group(self, key: str, kind: str = "PodGroup") -> GroupExplanation:
-        """Explains why the group `namespace/name` is pending or where its members would be placed together.
+        """Explains why the group `namespace/name` is pending, or where its members would be placed.
 
-        `kind` may be CompositePodGroup. Raises UnknownPod if no such group exists.
+        `kind` is PodGroup or CompositePodGroup. Raises UnknownPod if the cluster has no such group.
         """
         return explain_group(self._state, kind, key)
 
@@ -210,7 +211,7 @@ class Cluster:
         return simulate(self._state, scenario or Scenario(), seed, None, progress)
 
     def drain(self, *nodes: str, seed: int = 0) -> SimulationResult:
-        """Simulates draining these nodes, given by name or by `key=value`. Raises as `simulate`."""
+        """Simulates a drain of `nodes`, given by name or label (`key=value`). Raises the errors of `simulate`."""
         return self.simulate(Scenario(drain=nodes), seed)
 
     def capacity(
@@ -220,13 +221,14 @@ class Cluster:
         most: int = MOST_PODS,
         progress: Progress | None = None,
     ) -> Capacity:
-        """Counts how many more pods of the templates fit; these are manifests of pods or of objects with a template.
+        """Counts how many more pods of the templates fit.
 
-        A template may also be NAMESPACE/KIND/NAME of a workload in the cluster, such as "shop/deploy/web".
+        A template is the manifest of a pod or of an object with a pod template. It may also be NAMESPACE/KIND/NAME of
+        a workload in the cluster, such as "shop/deploy/web".
 
         Raises:
             MalformedCluster: the API server would refuse a template.
-            ConfigurationError, UnknownPod: the cluster has no such workload, or no pod of it.
+            ConfigurationError, UnknownPod: a template names a workload that is unknown or has no pods in the cluster.
         """
         workloads = [each if isinstance(each, Workload | str) else required_workload(each) for each in templates]
         return capacity(self._state, workloads, weights, most, progress)
@@ -240,7 +242,7 @@ class Cluster:
     ) -> Comparison:
         """Compares where pods are placed under this cluster's policy and under `other`.
 
-        `other` is a policy in one of the forms that the class takes; None means kube-scheduler's defaults.
+        `other` may be a path, a mapping or an object, like `policy` of the class; None means kube-scheduler's defaults.
 
         Raises:
             ConfigurationError: `other` has faults.

@@ -23,7 +23,7 @@ def names_its_node(pod: Pod, state: ClusterState) -> bool:
 
 
 def objection(pod: Pod, state: ClusterState) -> str | None:
-    """Returns why the pod would not run on the node that it names; None if it would."""
+    """Returns why the pod would not run on the node that it names; None if the pod would run there."""
     name = pod.node_name
     if not state.has_node(name):
         return f"there is no node {name} in this cluster"
@@ -44,6 +44,6 @@ def objection(pod: Pod, state: ClusterState) -> str | None:
 
 
 def note(pod: Pod, state: ClusterState) -> str:
-    """Returns a note that spec.nodeName binds the pod to its node, with any objections of the kubelet."""
+    """Returns a note that spec.nodeName binds the pod to its node, with the kubelet's objection if there is one."""
     verdict = objection(pod, state)
     return f"spec.nodeName binds it to {pod.node_name} without a scheduler" + (f", but {verdict}" if verdict else "")

@@ -1,7 +1,7 @@
 """Reads a live cluster once: all objects that scheduling needs, and notes on what could not be read.
 
-This is the only module of `offline` that calls an API server. The commands that answer questions about a cluster use
-it, and so does `Cluster.from_kubeconfig`.
+This is the only module of `offline` that calls an API server. It is used by the commands that answer questions about a
+cluster, and by `Cluster.from_kubeconfig`.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class ClusterObjects:
 
     Attributes:
         notes: messages for the user, one for each group of kinds that could not be read.
-        nodes_unread: why the nodes could not be read; None if they were.
-        pods_unread: why not all pods could be read; None if they were.
+        nodes_unread: why the nodes could not be read; None if the nodes were read.
+        pods_unread: why some pods could not be read; None if all pods were read.
     """
 
     objects: list[Object] = field(default_factory=list)
@@ -79,8 +79,8 @@ def read_cluster(access: ClusterAccess, namespace: str = "default", watch: Seque
 
     Raises:
         ConfigurationError: the kubeconfig cannot be used.
-        ClusterError: the API server does not answer within CONNECT_SECONDS or fails to list nodes or pods; or this user
-            may list neither of them.
+        ClusterError: the API server does not answer within CONNECT_SECONDS, or fails to list nodes or pods; or this
+            user may list neither nodes nor pods.
     """
     credentials = credentials_of(access)
     with connection_advice():
@@ -127,7 +127,7 @@ def read_state(
 
 @contextmanager
 def connection_advice() -> Iterator[None]:
-    """Adds advice to the error if the block cannot connect to the API server."""
+    """Adds advice to the error if the `with` block cannot connect to the API server."""
     try:
         yield
     except Refused as error:
@@ -143,12 +143,12 @@ def _reason(error: ClusterError) -> str:
 
 
 def _nodes_and_pods(client: KubeClient, results: dict[str, Listed], namespace: str) -> ClusterObjects:
-    """Returns a ClusterObjects without objects, which says whether nodes and pods could be listed.
+    """Returns a ClusterObjects that has no objects yet, but notes on nodes and pods that could not be listed.
 
-    If listing all pods is forbidden, lists the pods of `namespace` and puts them into `results` instead of the error.
+    If listing all pods is forbidden, lists the pods of `namespace`, and replaces the error in `results` by these pods.
 
     Raises:
-        ClusterError: both are forbidden, or the API server failed to list one of them.
+        ClusterError: this user may list neither nodes nor pods, or the API server failed to list nodes or pods.
     """
     nodes, pods = (results[name] for name in NEEDED)
     for kind, result in ((KINDS[name], results[name]) for name in NEEDED):
@@ -203,12 +203,12 @@ def names_of(access: ClusterAccess, kind: str, namespace: str, limit_seconds: fl
 
 
 def context_names(access: ClusterAccess) -> list[str]:
-    """Returns the names of the contexts in the kubeconfig. Raises ConfigurationError if it cannot be read."""
+    """Returns the names of the contexts in the kubeconfig. Raises ConfigurationError if the file cannot be read."""
     return [str(entry["name"]) for entry in merged(access.kubeconfigs)["contexts"]]
 
 
 def namespace_of(access: ClusterAccess) -> str:
-    """Returns the namespace of the kubeconfig's context; empty if it has none or cannot be read."""
+    """Returns the namespace of the kubeconfig's context; "" if there is no namespace or the file cannot be read."""
     try:
         document = merged(access.kubeconfigs)
     except ConfigurationError:

@@ -1,4 +1,4 @@
-"""Replaces the API server by a cluster in memory: it delivers objects to a sink (such as a cache), and binds pods."""
+"""Replaces the API server by a cluster in memory, which binds pods and delivers its objects as watches would."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ _NOT_FOUND, _CONFLICT = 404, 409
 
 
 class InMemoryCluster:
-    """A ports.Binder and ports.Lister in memory. It delivers each bound pod to the sink at once, as a watch would."""
+    """A ports.Binder and ports.Lister in memory.
+
+    Args:
+        sink: receives the objects, such as a cache. It receives each bound pod at once.
+    """
 
     def __init__(self, objects: Iterable[Object], sink: Sink[Object]) -> None:
         self._objects: dict[str, list[Object]] = {name: [] for name in KINDS}
@@ -39,7 +43,7 @@ class InMemoryCluster:
             return "", list(self._pods.values() if kind == Pod.__name__ else self._objects[kind])
 
     def relist(self, kind: str, why: str) -> None:
-        """Does nothing (see ports.Lister), because the sink misses no event of this cluster."""
+        """Does nothing (see ports.Lister), because every change has reached the sink."""
 
     def has_delivered(self, kind: str, version: str) -> bool:  # noqa: ARG002  every version of every kind
         return True

@@ -104,7 +104,7 @@ def one_node(state: ClusterState, name: str) -> dict[str, Any]:
 
 
 def column(document: Mapping[str, Any], resource: str) -> Sequence[tuple[int, int]]:
-    """Returns (allocatable, requested) of a resource for each node of the document; zeros if the document lacks it."""
+    """Returns (allocatable, requested) of the resource for each node of the document; zeros for a missing resource."""
     if resource not in document["resources"]:
         return [(0, 0)] * len(document["nodes"])
     position = document["resources"].index(resource)

@@ -22,7 +22,7 @@ def profiles_of(policy: AnyPolicy | None) -> Profiles | None:
     Python modules beside a policy's file are imported if the policy names rules in them.
 
     Raises:
-        ConfigurationError: the policy has faults; each begins with the file's path, if there is a file.
+        ConfigurationError: the policy has faults. If the policy is a file, each fault begins with its path.
         OSError: the file cannot be read.
     """
     match policy:

@@ -11,9 +11,10 @@ from extender.runtime.text import counted
 
 
 def remarks_on(state: ClusterState, pods: Sequence[Pod]) -> list[str]:
-    """Returns remarks on pods with another schedulerName, on the policy's extenders, and on a Reserve that would fail.
+    """Returns remarks on how an answer may differ from the decision of the pods' own scheduler.
 
-    An offline command judges such pods by the policy's first profile. It calls no extenders, and reserves nothing.
+    Offline commands judge a pod with an unknown schedulerName by the first profile of the policy. They call no
+    extenders, and they do not run Reserve.
     """
     schedulers = Counter(name for pod in pods if (name := other_scheduler(pod, state)))
     first = state.profiles.names[0]
@@ -38,10 +39,10 @@ def unasked_extenders(state: ClusterState, pods: Sequence[Pod]) -> Iterator[str]
 
 
 def failing_reserve(state: ClusterState, pods: Iterable[Pod]) -> Iterator[str]:
-    """Yields a remark if the policy disables DynamicResources at filter only, and one of the pods has device claims.
+    """Yields a remark if a pod has device claims, and the policy disables DynamicResources at filter only.
 
-    Devices are chosen at filter, so a scheduler with this policy would fail at Reserve. The answer itself is that of a
-    webhook, whose policy may leave the devices to kube-scheduler.
+    Filter chooses the devices, so a scheduler with this policy would fail at Reserve. The policy is not an error,
+    because a webhook may leave devices to kube-scheduler.
     """
     profiles = [state.profiles.of(pod) for pod in pods if pod.spec.resource_claims]
     for plugin in sorted({plugin for profile in profiles for plugin in profile.failing_at_reserve}):

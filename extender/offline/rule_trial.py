@@ -37,13 +37,14 @@ class RuleTrial:
 
     Attributes:
         kind: `predicate` or `priority`, or the extension point of another rule, such as `preEnqueue`.
-        refused: by reason, the number of (pod, node) pairs that a predicate refused, or of pods that another rule
-            refused.
-        answers: by answer other than a refusal, the number of pods that got it; empty for a predicate or priority.
-        scores: the lowest, the median and the highest score that a priority gave; None if it gave none.
+        refused: reason -> the number of refusals. A predicate refuses (pod, node) pairs, any other rule refuses pods.
+        answers: answer -> the number of pods with this answer, such as "accepts". Refusals are not counted. Empty for a
+            predicate or priority.
+        scores: the lowest, the median and the highest score that a priority gave; None if there are no scores.
         differs: the number of pods for which a priority scored some nodes differently from others.
         micros_per_node: the mean time in microseconds for one pod and one node.
-        failure: where and why the rule raised, in one line; the numbers are then incomplete. None if it did not raise.
+        failure: where and why the rule raised, in one line; None if the rule did not raise. After a failure, the
+            numbers are incomplete.
     """
 
     name: str
@@ -75,7 +76,7 @@ class RuleTrial:
 def rules_in(path: Path) -> dict[str, Rule]:
     """Returns the rules that a Python file defines, by name.
 
-    Raises ConfigurationError if the file cannot be imported (with file and line) or defines no rule.
+    Raises ConfigurationError if the file cannot be imported (the message has file and line) or defines no rule.
     """
     module = _imported(path)
     rules = {
@@ -107,9 +108,9 @@ def _imported(path: Path) -> ModuleType:
 
 
 def try_rule(name: str, rule: Rule, arguments: Mapping[str, object], state: ClusterState) -> RuleTrial:
-    """Runs the rule on all nodes for at most MOST_PODS pods: the pending ones, or any pods if none is pending.
+    """Runs the rule on all nodes for at most MOST_PODS pods: pending pods, or any pods if no pod is pending.
 
-    Raises ConfigurationError if the rule does not take these arguments.
+    Raises ConfigurationError if `arguments` are not valid for the rule.
     """
     trial = RuleTrial(name, _KINDS.get(rule.point, rule.point))
     try:

@@ -40,7 +40,7 @@ class ClusterState:
         infos: the pods that are on a node or wait for one, by `namespace/name`.
         finished: the keys of pods that have succeeded or failed; these pods take no resources.
         nodes_unread: True if the nodes could not be read, so that no decision about them can be made.
-        pods_unread: why some pods could not be read; None if all were.
+        pods_unread: why some pods could not be read; None if all pods were read.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class ClusterState:
         return self.infos[key]
 
     def _similar_pod(self, key: str) -> str:
-        """Returns `; did you mean NAMESPACE/NAME?`, pending pods first; nothing if no pod has a similar name."""
+        """Returns `; did you mean NAMESPACE/NAME?` with a pod of a similar name, preferably pending; "" without one."""
         names = {each: each.partition("/")[2] for each in (*(info.pod.key for info in self.pending), *self.infos)}
         name = key.partition("/")[2]
         # The user may have given the name of a workload.
@@ -149,7 +149,7 @@ class ClusterState:
         return self.table.nodes.node(self.table.nodes.row_of[name])
 
     def node_of(self, pod: Pod) -> str | None:
-        """Returns the name of the node that the pod is on; None if it is not on a node of this cluster."""
+        """Returns the name of the node that the pod is on; None if the pod is not on a node of this cluster."""
         slot = self.table.pods.slot_of.get(pod.uid)
         return None if slot is None else self.table.nodes.names[self.table.pods.row[slot]]
 
@@ -188,7 +188,7 @@ class ClusterState:
             self.table.set_object(type(obj).__name__, obj)
 
     def add_info(self, info: PodInfo) -> None:
-        """Adds or replaces a pod that has not finished, whether it is on a node, nominated to one, or waiting."""
+        """Adds or replaces a pod that has not finished. The pod may be on a node, nominated to a node, or waiting."""
         pod = info.pod
         self.infos[pod.key] = info
         self.table.withdraw(pod.uid)
@@ -235,9 +235,9 @@ class ClusterState:
             return admit(converted, workload.manifest, self.objects)
 
     def stored(self, pod: Mapping[str, Any]) -> Pod:
-        """Converts a pod that counts as stored by an API server, so that it is not checked as a new pod.
+        """Converts the manifest of a pod that an API server has stored; checks less than for a new pod.
 
-        Missing defaults are filled in, because the pod may be from a file written by hand.
+        Missing defaults are filled in, because a manifest may be written by hand.
 
         Raises:
             MalformedCluster: a field is unknown or has the wrong type.
