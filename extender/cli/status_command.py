@@ -98,7 +98,8 @@ def status(
       extender status --in-cluster extender-system/extender
 
     SINCE is the time since a pod entered the queue or was last returned to it. REFUSED BY lists the plugins that
-    refused the pod in its last attempt. NOMINATED is the node from which preemption evicts other pods for this pod.
+    refused the pod in its last attempt, or that keep it from being tried. NOMINATED is the node from which preemption
+    evicts other pods for this pod.
 
     Exit status: 0, also if no pod is waiting; 1 if there is no answer; 2 for wrong usage.
     """

@@ -38,7 +38,7 @@ _MOST_LISTED = 4
 
 
 def detail(plugin: str, reason: str, pod: PodInfo, table: Table, rows: Rows, awaited: AwaitedPods) -> str:
-    """Returns one line of numbers that explain why `plugin` refused the nodes on `rows`; empty if there are none.
+    """Returns one line of numbers that explain why `plugin` refused the nodes on `rows`; "" without such numbers.
 
     `awaited`: the nominated pods for which `pod` must leave resources free.
     """

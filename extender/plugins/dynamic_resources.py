@@ -30,8 +30,8 @@ from extender.table.labels import BoolColumn, Rows
 def claim_of(change: Change) -> tuple[str, ...] | None:
     """Returns the key of the changed claim, by which the queue looks up the waiting pods that use the claim.
 
-    If a claim for extended resources was deleted, returns the UID of the pod that owned it. If devices became free,
-    returns None, because any waiting pod may need them.
+    If devices became free, returns None, because any waiting pod may need them. If a claim for extended resources was
+    deleted that had no devices, returns the UID of the pod that owned it; () if no pod owned it.
     """
     if _devices_become_free(change):
         return None

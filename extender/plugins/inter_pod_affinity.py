@@ -45,7 +45,7 @@ def incoming(pod: PodInfo, table: Table) -> IncomingPod:
 
 
 def effects_on(pod: PodInfo, table: Table) -> Mapping[Effect, TermCount]:
-    """Adds up, on each node, the placed pods' affinity terms that match the pod.
+    """Adds up, on each node, the affinity and anti-affinity terms of placed pods that match the pod.
 
     Returns one TermCount for each Effect, which is a kind of term and a topology key.
     """
@@ -150,7 +150,7 @@ class _RequiredPods:
         """Returns bool[len(rows)]: True if the node's domain has no matching pod for one of the topology keys.
 
         If no placed pod matches, a pod that matches its own terms may go to any node that has all topology keys.
-        Otherwise, the first replica of a workload could never be placed.
+        Without this exception, the first replica of a workload could never be placed.
         """
         lacking = np.zeros(len(rows), np.bool_)
         anywhere: IntColumn | int = sum(int(count.pods.sum()) for count in self.counts)
@@ -413,9 +413,9 @@ INTERESTS = Interests(
 class InterPodAffinityArgs(Arguments):
     kind: Literal["InterPodAffinityArgs"] = "InterPodAffinityArgs"
     hard_pod_affinity_weight: Percentage = 1
-    """Each required affinity term of a placed pod adds this score to the pod's domain if it matches the new pod."""
+    """The score that a required affinity term of a placed pod adds to that pod's domain if it matches the new pod."""
     ignore_preferred_terms_of_existing_pods: bool = False
-    """Ignores preferred terms of placed pods, unless the pod has preferred terms itself."""
+    """Ignores all affinity terms of placed pods for a pod that has no preferred terms itself."""
 
 
 PLUGIN = Plugin(

@@ -201,7 +201,7 @@ class NodeAffinityFilter(PerNode):
     def added_interests(self) -> Sequence[Interest]:
         """The event that may help pods refused by addedAffinity: a node was relabelled and matches now.
 
-        Upstream does not register for this event.
+        Upstream does not wake the pod for this event.
         """
         if self.added is None:
             return ()

@@ -29,7 +29,7 @@ ABSENT = 0
 
 
 class LabelColumn:
-    """The values of one label key on all nodes. The id of a value is used again after no node has the value.
+    """The values of one label key on all nodes. When no node has a value any longer, its id is free for another.
 
     Attributes:
         ids: intp[row]: the id of each node's value, ABSENT if the node does not have the label.

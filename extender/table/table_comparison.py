@@ -72,7 +72,7 @@ def _node_columns(table: Table, queried: Table) -> Columns:
     """Returns the data of `table` that has one value for each node, by the name of the column.
 
     `queried` decides which labels, drivers and queries get a column. Both compared tables are read with the same
-    `queried`, so their columns have the same names.
+    `queried`, so they get the same ones. Resources and effects of terms have columns only in a table that has them.
     """
     nodes, csi = table.nodes, table.storage.csi_nodes
     columns: dict[str, Column] = {

@@ -32,7 +32,8 @@ class PodVolumeClaims:
 def pod_volume_claims(pod: PodInfo, table: Table) -> PodVolumeClaims | Refusal | None:
     """Returns the pod's claims, or None if it has none.
 
-    Returns a Refusal if the pod cannot use a claim, or if a claim is unbound although its class binds immediately.
+    Returns a Refusal if the pod cannot use a claim, or if a claim is not bound and its class does not wait until the
+    pod has a node (WaitForFirstConsumer).
     """
     if not pod.claims:
         return None
@@ -81,7 +82,7 @@ def _by_state(claims: list[PersistentVolumeClaim], table: Table) -> PodVolumeCla
 
 
 def _binding_mode(claim: PersistentVolumeClaim, table: Table) -> str | Refusal:
-    """Returns the volumeBindingMode of the claim's class, or "" if the claim has no existing class.
+    """Returns the volumeBindingMode of the claim's class, or "" if the claim has no class or the class does not exist.
 
     Returns a Refusal if the class has no volumeBindingMode.
     """

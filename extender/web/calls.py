@@ -256,7 +256,10 @@ class Calls:
         return Answer(200, verb.encode(request, result)), verb.summary(request, result)
 
     def _encode_error(self, verb: Verb[Any, Any], decision: CallResult) -> Answer:
-        """Returns the error in a field of the verb's answer (status 200); without such a field, as an HTTP error."""
+        """Returns the error in a field of the verb's answer (status 200).
+
+        Returns an HTTP error if the answer has no such field, or if the request could not be decoded.
+        """
         if decision.request is None:
             return error_answer(_STATUSES[decision.outcome], decision.error)
         for observer in self.observers:

@@ -51,7 +51,7 @@ class PrivatePages:
 
 
 def when_ready(look: Callable[[], object], waiting_for: Callable[[], str | None]) -> Page:
-    """Returns a page that answers with the result of `look`, or with 503 as long as `waiting_for` returns a reason."""
+    """Returns a page with the result of `look` as JSON, or the error 503 as long as `waiting_for` returns a reason."""
 
     def page(_query: Mapping[str, list[str]], _accept: str) -> Answer:
         missing = waiting_for()

@@ -287,7 +287,10 @@ def scaled(argument: str, namespace: str) -> tuple[str, int]:
 
 
 def target(argument: str, namespace: str) -> str:
-    """Returns NAMESPACE/NAME for an argument like pod/web-0, and NAMESPACE/KIND/NAME for one like deploy/web."""
+    """Returns NAMESPACE/NAME for an argument like pod/web-0 or web-0, and NAMESPACE/KIND/NAME for one like deploy/web.
+
+    An argument that begins with a namespace is returned unchanged.
+    """
     from extender.offline.what_if.scenario import KINDS
 
     first = argument.partition("/")[0].lower()

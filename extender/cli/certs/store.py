@@ -83,7 +83,7 @@ class Store:
     def _finish_rotation(self, name: str, following: str) -> None:
         """Makes NAME-next the signing authority if its certificate is already the first in NAME.crt.
 
-        Called on every run, because an earlier run may have been interrupted between these two steps.
+        Called on every run, because an earlier run may have been interrupted after it wrote NAME.crt.
         """
         path = self._path(following, "crt")
         if path.exists() and self._certificates(name)[0] == self._certificates(following)[0]:

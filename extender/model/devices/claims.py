@@ -158,10 +158,10 @@ class ResourceClaim(Object, frozen=True):
 
 
 class PendingClaim(ResourceClaim, frozen=True):
-    """The devices that the scheduler has chosen for a claim, until the allocation is written (upstream in-flight).
+    """The devices that the scheduler has chosen for a claim, until the cached claim has them (upstream in-flight).
 
-    A PendingClaim is not an object of the API. The table keeps it beside the real claim, and counts its devices as
-    allocated.
+    A PendingClaim is not an object of the API. The table keeps it in addition to the real claim, and counts its devices
+    as allocated.
     """
 
 

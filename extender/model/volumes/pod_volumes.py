@@ -26,7 +26,7 @@ class ClaimUse(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
     def objection(self, claim: PersistentVolumeClaim) -> str | None:
-        """Returns an error if the claim of an ephemeral volume was created for another pod, else None."""
+        """Returns an error if the claim of an ephemeral volume was not created for this pod, else None."""
         if self.owner is None or (claim.controller is not None and claim.controller.uid == self.owner.uid):
             return None
         return f"PVC {self.key} was not created for pod {self.owner.key} (pod is not owner)"

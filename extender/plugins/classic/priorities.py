@@ -65,7 +65,7 @@ class NodePreferAvoidPods:
 
 
 def _avoided(node: Node) -> frozenset[tuple[str, str]]:
-    """Returns (kind, UID) of each controller that the node's annotation names; empty if the annotation is invalid."""
+    """Returns (kind, UID) of each controller that the node's annotation names; empty if it is missing or invalid."""
     annotation = node.annotations.get(ANNOTATION)
     if annotation is None:
         return frozenset()

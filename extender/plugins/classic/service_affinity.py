@@ -27,8 +27,9 @@ _REGIONS = ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/
 class ServiceAffinity:
     """Requires all pods of a service to be on nodes with the same values of `labels`.
 
-    The pod's nodeSelector may give the values. Missing values are read from a node with a similar pod: a pod with all
-    labels of this pod. Upstream uses the first similar pod that it finds; this class uses the one on the lowest row.
+    The pod's nodeSelector may give the values. If a service selects the pod, missing values are read from a node with a
+    similar pod: a pod of the namespace with all labels of this pod. Upstream uses the first similar pod that it finds;
+    this class uses the one on the lowest row.
 
     Source: upstream serviceaffinity, Filter, until v1.22.
     """

@@ -103,7 +103,7 @@ def node_changes_spread(pod: PodInfo, change: Change) -> bool:
 
     These changes matter:
     - A node with all topology keys was added or deleted, or its domains or taints changed.
-    - A node gained or lost a topology key.
+    - A node got the last topology key that it lacked, or lost one after it had all.
     - The pod's node affinity no longer allows a node. Upstream does not wake the pod for this change.
     """
     if not pod.pod.spec.topology_spread_constraints:

@@ -197,7 +197,7 @@ class CustomRule:
         return BoundFunction(self.decorated.function, {**self.given, _HANDLE: handle})
 
     def answer_of(self, call: Callable[[], T], deadline: Deadline, what: str = "") -> T:
-        """Calls `call` with the deadline and returns its result. Reports the rule if it is too slow.
+        """Calls `call` like `rule_calls.answer_of`. Reports the rule if it is too slow.
 
         If less than half of the deadline's time was left before the call, or if the call could not start, nothing is
         reported, because the rule may not be slow.

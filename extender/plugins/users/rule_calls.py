@@ -36,7 +36,8 @@ def answer_of(rule: str, call: Callable[[], T], deadline: Deadline) -> T:
     """Calls `call`, in another thread if there is a deadline; returns its result or raises its error.
 
     Raises:
-        RuleUnanswered: the call did not end before the deadline. It continues, but its result is ignored.
+        RuleUnanswered: the call did not end before the deadline; it continues, but its result is ignored. Or there is a
+            deadline, and the call was not started, because MAX_RUNNING calls are still running.
     """
     if deadline.left_seconds == inf:
         return call()
@@ -137,7 +138,7 @@ class LiveHost:
     """The RuleHost of a running process. It counts failures, and logs the first one of each type for each rule.
 
     Args:
-        limit: the time limit of a decision. A call outside a decision, such as a PreEnqueue rule, gets as much time.
+        limit: the time limit of a decision. A call outside a decision, such as PreEnqueue, gets as much time.
         log_failure: logs a failure with its traceback.
         log_message: logs a message that a rule wrote about a pod.
         watch: returns a context manager for a call. If the call hangs, its pod and node are logged.

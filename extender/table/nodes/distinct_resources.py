@@ -68,7 +68,10 @@ class DistinctResources:
         return values
 
     def follow(self) -> None:
-        """Updates the ids of the nodes whose amounts have changed since the last call."""
+        """Updates the ids of the nodes whose amounts have changed since the last call.
+
+        If many have changed, all ids are assigned again, and every reader of `changes` must start over.
+        """
         nodes, rows = self._nodes, self._changed_rows.read()
         many = max(MOST_FOLLOWED, len(nodes.names) // 4)
         if rows is None or len(rows) > many or nodes.requested.shape != self._shape:

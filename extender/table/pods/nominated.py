@@ -116,7 +116,7 @@ class NominatedPods(Mapping[str, Mapping[str, PodInfo]]):
             pass
 
     def awaited_by(self, pod: PodInfo, awaits: Callable[[str], bool]) -> AwaitedPods:
-        """Returns the nominated pods whose resources `pod` must leave free.
+        """Returns the other nominated pods whose resources `pod` must leave free.
 
         They have at least the priority of `pod`, and their node is in the table. `awaits` takes a schedulerName, and
         returns True if pods of that scheduler count.
