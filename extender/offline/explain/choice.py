@@ -12,11 +12,11 @@ from extender.preemption import Candidate, Preemption
 
 @dataclass(frozen=True, slots=True)
 class ScoreLine:
-    """One plugin's scores for the best node and the next best.
+    """One plugin's scores for the best node and the next best node.
 
     Attributes:
         plugin: the name of the plugin.
-        weight: the plugin's weight, which the two scores contain.
+        weight: the plugin's weight, by which the points are already multiplied.
         winner: the points of the best node.
         runner_up: the points of the next best node.
     """
@@ -74,11 +74,10 @@ class Waterfall:
 
 
 def waterfall(decision: Decision) -> Waterfall | None:
-    """Compares the two best nodes. Returns None if no node fits, or if the pod can run on its nominated node.
+    """Compares the scores of the two best nodes; returns None if scores do not decide.
 
-    In these two cases, scores do not decide.
-
-    Among nodes with the same total, the first by name is the winner. The runner-up is the best node with a lower total.
+    Scores do not decide if no node fits, or if the pod can run on its nominated node. Among nodes with the same total,
+    the first by name is the winner. The runner-up is the best node with a lower total.
     """
     if not decision.feasible or decision.nominated is not None:
         return None

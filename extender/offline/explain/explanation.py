@@ -39,7 +39,7 @@ class Reason:
 
     Attributes:
         code: the kind of reason, which stays the same if the scheduler's words change.
-        plugin: the plugin that refused; empty if plugins had limited the pod to other nodes beforehand.
+        plugin: the plugin that refused; empty if these nodes were ruled out before any filter ran.
         reason: the reason in the scheduler's words.
         nodes: the number of nodes with this reason.
         detail: the numbers behind the reason, such as what is requested and what is free.
@@ -68,8 +68,8 @@ class FilterVerdict:
         plugin: the name of the filter.
         reasons: why it refuses the node; empty if it accepts the node.
         detail: the numbers behind the first reason.
-        is_disabled: True if the policy disables the filter and nothing else of its plugin refuses the node.
-        passes_pre_filter: True if the policy disables only the filter, and the plugin's preFilter accepts the node.
+        is_disabled: True if the policy disables the filter, and the plugin's preFilter does not refuse the node.
+        passes_pre_filter: True if the filter is disabled, but the plugin's preFilter ran and accepts the node.
     """
 
     plugin: str
@@ -101,8 +101,8 @@ class Explanation:
         decision: the engine's decision about the pod on every node.
         notes: remarks for people: scheduling gates, another scheduler, a nomination, defaults that were filled in.
         is_excluded: True if no scheduler tries the pod at all; a note says why.
-        group: the verdict on the pod group that the pod waits with; None if it is in no group or on a node.
-        is_known: False if the nodes could not be read and nothing about the pod itself gives a verdict.
+        group: the verdict on the pod's group; None if the pod has no group, or does not wait for a node.
+        is_known: False if there is no verdict: the nodes could not be read, and the pod's own fields do not give one.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class Explanation:
     def fits(self) -> bool:
         """True if a scheduler would place the pod now, or if the node in its spec.nodeName would run it.
 
-        If the nodes could not be read, it is True if the pod is bound.
+        If the nodes could not be read, only a bound pod fits.
         """
         placed = (self._state.nodes_unread and self._is_bound) or self._runs_unscheduled
         waits = self.group is not None and self.pod.uid in self.group.failures
@@ -158,7 +158,10 @@ class Explanation:
 
     @cached_property
     def waterfall(self) -> Waterfall | None:
-        """A comparison of the two best nodes, plugin by plugin; None if scores do not decide."""
+        """The scores of the two best nodes, plugin by plugin; None if scores do not decide.
+
+        Scores do not decide if no node fits, or if the pod can run on its nominated node.
+        """
         return waterfall(self.decision)
 
     @cached_property
@@ -279,7 +282,7 @@ def status_notes(pod: Pod, state: ClusterState) -> tuple[list[str], bool]:
         notes.append(f"it is nominated to {_node_text(nominated, state)}, {outcome}")
     if not state.nodes_unread:
         notes += [*unasked_extenders(state, [pod]), *failing_reserve(state, [pod])]
-        notes += _kinds_that_are_missing(pod, state)
+        notes += _missing_claim_kinds(pod, state)
     return notes, is_excluded
 
 
@@ -287,8 +290,11 @@ def _node_text(name: str, state: ClusterState) -> str:
     return name if state.nodes_unread or state.has_node(name) else f"{name}, a node that does not exist"
 
 
-def _kinds_that_are_missing(pod: Pod, state: ClusterState) -> Iterator[str]:
-    """Yields a note if the pod uses claims and the cluster has none, because its file may leave them out."""
+def _missing_claim_kinds(pod: Pod, state: ClusterState) -> Iterator[str]:
+    """Yields a note for each kind of claim that the pod uses, if the cluster has no claim of this kind.
+
+    Such claims may exist in reality, but not in the file from which the cluster was read.
+    """
     if claims_of(pod) and not state.objects.all(PersistentVolumeClaim):
         yield _missing("PersistentVolumeClaims", "pv,pvc,sc")
     if pod.spec.resource_claims and not state.objects.all(ResourceClaim):
@@ -304,9 +310,10 @@ def _missing(kind: str, resources: str) -> str:
 
 
 def own_message(pod: Pod) -> str:
-    """Returns the verdict in the pod's own fields, for a cluster whose nodes cannot be read; "" if there is none.
+    """Returns the verdict that the pod's own fields give: its node, or the scheduler's message; "" if neither.
 
-    For a bound pod, the verdict names the node. For a pending pod, it is the message of the condition PodScheduled.
+    This is all that can be said if the cluster's nodes cannot be read. The message is that of the condition
+    PodScheduled.
     """
     if pod.node_name:
         return f"it is bound to {pod.node_name}"

@@ -1,4 +1,4 @@
-"""Explains a pod group: how many members fit together, why the next one does not, and what would help."""
+"""Explains a pod group: how many members fit together, what stops the next member, and what would help."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class DomainOffer:
         domain: the topology domain, such as a zone.
         nodes: the number of its nodes.
         placed: the number of waiting members that fit there together.
-        message: why the next member does not fit there; empty if all fit.
+        message: why no further member fits there; empty if all fit.
     """
 
     domain: str
@@ -65,13 +65,13 @@ class DomainOffer:
 
 @dataclass(frozen=True, slots=True)
 class ChildGroup:
-    """The outcome for one child of a CompositePodGroup, with the members of earlier children in place.
+    """The outcome for one child of a CompositePodGroup, with the members of earlier children on their nodes.
 
     Attributes:
-        kind, key: the child group.
-        fits: True if it would be scheduled.
+        kind, key: the kind of the child group, and its `namespace/name`.
+        fits: True if the child group would be scheduled.
         scheduled, waiting: the number of members with and without a node.
-        message: why it would not be scheduled; empty if it would be.
+        message: why the child group would not be scheduled; empty if it would be.
     """
 
     kind: str
@@ -87,10 +87,11 @@ class GroupExplanation:
 
     Attributes:
         verdict: the decision about the group, or the reason why no scheduler tries it.
-        placed: pod -> the node on which it would be placed, if as many members as fit were placed.
-        refused: why the first member that fits nowhere is refused, judged with the others in place; None if all members
-            fit, or if none is tried.
-        domain: the topology domain in which `placed` and `refused` were decided, as KEY=VALUE; "" if there is none.
+        placed: pod -> its node, if as many members as fit were placed.
+        refused: explains why the first member without a node finds none, with the members in `placed` on their nodes;
+            None if every member finds a node, or if no scheduler tries the group.
+        domain: the topology domain in which `placed` and `refused` were decided, as KEY=VALUE; "" if there is no such
+            domain.
     """
 
     def __init__(self, state: ClusterState, groups: GroupVerdicts, verdict: GroupVerdict) -> None:
@@ -134,7 +135,7 @@ class GroupExplanation:
             return self.verdict.text
         if not self.waiting:
             return "no member waits for a node"
-        if (key := self._lacking_label) is not None:
+        if (key := self._missing_topology_key) is not None:
             return f"no node has the label {key}, by which its topology constraint divides the nodes"
         if not self.placed and not decision.is_success:
             return f"none of its {counted(self.waiting, 'waiting member')} finds a node"
@@ -161,7 +162,7 @@ class GroupExplanation:
 
     @property
     def notes(self) -> list[str]:
-        """Remarks on the members, for the user."""
+        """Remarks on the waiting members, such as that another scheduler places them."""
         return remarks_on(self._state, [info.pod for info in self._waiting])
 
     @cached_property
@@ -177,7 +178,7 @@ class GroupExplanation:
 
     @property
     def blocker(self) -> str:
-        """The reason, with numbers, why the next member does not fit, or why no scheduler tries the group."""
+        """The reason why the first member without a node finds none; `message` if no member is refused."""
         if self.refused is None or not self.refused.reasons:
             return self.message
         first = self.refused.reasons[0]
@@ -217,7 +218,10 @@ class GroupExplanation:
 
     @cached_property
     def child_groups(self) -> list[ChildGroup]:
-        """The outcome for each child of a CompositePodGroup; each child is tried, even if too few of them fit."""
+        """The outcome for each child group of a CompositePodGroup; empty for a PodGroup.
+
+        Every child is tried, even if the group can no longer reach its minimum.
+        """
         tree = self.verdict.tree
         if not isinstance(tree, Composite) or self.verdict.decision is None:
             return []
@@ -277,8 +281,8 @@ class GroupExplanation:
         return waiting_members(self.verdict.tree) if self.verdict.tree is not None else []
 
     @property
-    def _lacking_label(self) -> str | None:
-        """The key of the topology constraint's label if no node has this label, else None."""
+    def _missing_topology_key(self) -> str | None:
+        """The topology key of the group, if no node has a label with this key; else None."""
         tree = self.verdict.tree
         key = tree.group.topology_key if tree is not None else None
         return key if not self.domains else None
@@ -360,7 +364,7 @@ def explain_group(state: ClusterState, kind: str, key: str) -> GroupExplanation:
 def _child_group(tree: Tree, decision: GroupDecision | None) -> ChildGroup:
     """Describes the decision about a child group.
 
-    The first member without a node gives the reason, because a decision tries no further members after it.
+    The message is about the first member without a node, because the decision tries no members after it.
     """
     fits = decision is not None and decision.is_success
     waiting = len(waiting_members(tree))

@@ -35,7 +35,7 @@ class PendingPod:
         blocker: the cause and, if known, the numbers behind it.
         available: the number of nodes on which the pod could run now.
         nodes: the number of all nodes.
-        preempts: the node from which preemption would evict pods for it; empty if preemption does not help.
+        preempts: the node on which preemption would make room for the pod; empty if preemption does not help.
     """
 
     namespace: str
@@ -50,7 +50,7 @@ class PendingPod:
 
     @property
     def verdict(self) -> str:
-        """The number of available nodes as text, such as `0/20`, and the node on which preemption helps, if any."""
+        """The number of available nodes as text: `0/20`, or `0/20 (can preempt on a1)` if preemption helps."""
         if not self.nodes:
             return "-"
         return f"{self.available}/{self.nodes}" + (f" (can preempt on {self.preempts})" if self.preempts else "")
@@ -73,7 +73,7 @@ class PendingGroup:
         scheduled, waiting: the number of members with and without a node.
         placed: the number of waiting members that fit together.
         code: the kind of cause.
-        blocker: the reason why the next member finds no node, or why no scheduler tries the group.
+        blocker: the reason why no further member fits, or why no scheduler tries the group.
     """
 
     kind: str
@@ -109,14 +109,17 @@ def pending(
     most: int | None = None,
     selector: Selector | None = None,
 ) -> Pending:
-    """Returns the pods of `pending_pods` and their root groups; no groups if the nodes could not be read."""
+    """Returns the pending pods and the pending root groups; no groups if the nodes could not be read.
+
+    A root group has no parent group. The arguments are those of `pending_pods`.
+    """
     verdicts = GroupVerdicts(state)
     pods = pending_pods(state, namespace, progress, most, selector, verdicts)
     return Pending(pods, [] if state.nodes_unread else _pending_groups(state, verdicts, pods))
 
 
 def _pending_groups(state: ClusterState, groups: GroupVerdicts, pods: Iterable[PendingPod]) -> list[PendingGroup]:
-    """Returns the root groups of these pods; leaves out groups whose members could all be placed now."""
+    """Returns the root groups of these pods, except groups whose members could all be placed now."""
     judged = [state.infos[f"{pod.namespace}/{pod.name}"].pod for pod in pods]
     verdicts = {
         (verdict.kind, verdict.key): verdict
@@ -152,8 +155,8 @@ def pending_pods(
     """Returns the pending pods of one namespace or of all; the most frequent cause first, then the oldest pod.
 
     `progress` is called with the number of pods judged so far and the total number. Only the first `most` pods are
-    judged; None means all. With a `selector`, only pods whose labels match it are returned. `groups` has the verdicts
-    on pod groups that are known already.
+    judged; None means all. With a `selector`, only pods whose labels match are returned. `groups` caches the verdicts
+    on pod groups.
     """
     groups = groups or GroupVerdicts(state)
     wanted = selector or EVERYTHING

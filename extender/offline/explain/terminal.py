@@ -68,13 +68,13 @@ def _next_member(explanation: GroupExplanation) -> Iterator[str]:
     yield ""
     where = f" in {explanation.domain}" if explanation.domain else ""
     others = f"with {counted(len(explanation.placed), 'member')} placed{where}, " if explanation.placed else ""
-    yield printable(f"{others}{refused.pod.key} finds no node: {_own(refused.message)}")
+    yield printable(f"{others}{refused.pod.key} finds no node: {_without_preemption(refused.message)}")
     rows = [(str(reason.nodes), reason.reason, reason.detail) for reason in refused.reasons]
     yield from aligned([("NODES", "REASON", "DETAIL"), *rows])
 
 
-def _own(message: str) -> str:
-    """Returns the message without its part about preemption, because a member of a group does not preempt alone."""
+def _without_preemption(message: str) -> str:
+    """Removes the part about preemption from a member's message, because a member does not preempt alone."""
     return message.partition(" preemption: ")[0]
 
 
@@ -118,7 +118,7 @@ def _unit(unit: EvictedUnit) -> str:
 
 
 def nodes(explanation: Explanation) -> Iterator[str]:
-    """Yields lines of text about every node: the feasible ones with their scores, then the others with reasons."""
+    """Yields lines of text: tables of the nodes that fit, nodes that refuse, and candidates for preemption."""
     for table in (_feasible(explanation), _refused(explanation), _candidates(explanation)):
         if len(table) > 1:
             yield ""

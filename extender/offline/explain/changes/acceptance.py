@@ -27,10 +27,9 @@ def is_accepted(state: ClusterState, pod: Pod) -> bool:
 
 
 def limits_of(state: ClusterState, pod: Pod) -> list[LimitRange]:
-    """Returns the LimitRanges that a changed pod must satisfy.
+    """Returns the LimitRanges of the pod's namespace; [] if they refuse even the unchanged pod.
 
-    They are the LimitRanges of its namespace. If these do not even allow the original pod, they are newer than the pod,
-    and none of them is returned.
+    In that case the pod is older than the LimitRanges, and they are ignored.
     """
     limits = limit_ranges.of_namespace(pod.namespace, state.objects)
     return limits if limits and is_accepted(state, pod) else []

@@ -1,4 +1,4 @@
-"""Suggests changes that give a pod its devices: request less in its claims, or remove the users of another claim."""
+"""Suggests changes that give a pod its devices: smaller claims, or the removal of pods that use another claim."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def steps(state: ClusterState, pod: Pod) -> Iterator[ClaimStep]:
 def freed_devices(state: ClusterState, pod: Pod) -> SuggestedChange | None:
     """Suggests removing all pods that use a claim, so that its devices become free; None if that does not help.
 
-    Preemption does not do this.
+    Preemption does not free the devices of claims.
     """
     if not _unallocated_claims(state, pod):
         return None
@@ -97,8 +97,8 @@ def _request_steps(
 ) -> Iterator[_RequestStep]:
     """Yields changes to a request.
 
-    If a request lists alternatives, those whose DeviceClass does not exist may be dropped. An alternative that a
-    constraint or a configuration refers to stays, because the API server would refuse the claim without it.
+    If a request lists alternatives, an alternative may be dropped if its DeviceClass does not exist. It stays if a
+    constraint or a configuration refers to it, because the API server would refuse the claim without it.
     """
     if request.exactly is not None:
         for text, size, exactly in _smaller(state, request.exactly, most):

@@ -1,4 +1,4 @@
-"""Suggests a new node: a copy of an existing one, with the pods, devices and CSINode that come with it."""
+"""Suggests a new node: a copy of an existing node, with the pods, devices and CSINode that come with it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,11 @@ def like(state: ClusterState, template: Node, name: str) -> tuple[Node, list[Obj
 def of_new_type(
     state: ClusterState, template: Node, names: Sequence[str], slices: Sequence[ResourceSlice] = ()
 ) -> Iterator[tuple[Node, list[Object]]]:
-    """Yields new nodes of a type that the cluster lacks, each with its slices and the DaemonSets' pods."""
+    """Yields, for each name, a node like `template`, and the ResourceSlices and DaemonSet pods that come with it.
+
+    The cluster has no node of this type from which the pods could be copied, so they are chosen by the scheduler's
+    rules.
+    """
     daemons = _daemons_for(state, copy_of(template, names[0])) if names else []
     for name in names:
         node = copy_of(template, name)
@@ -83,7 +87,10 @@ def _daemons_for(state: ClusterState, node: Node) -> list[Pod]:
 
 
 def _one_of_each_daemon_set(state: ClusterState) -> list[Pod]:
-    """Returns the newest pod of each DaemonSet, which has the current template; high priorities come first."""
+    """Returns the newest pod of each DaemonSet, sorted from high to low priority.
+
+    The newest pod was created from the current template.
+    """
     youngest: dict[tuple[str, str], Pod] = {}
     for info in state.infos.values():
         pod, owner = info.pod, info.pod.controller
@@ -108,7 +115,7 @@ def _pinned_to(node: Node, pod: Pod) -> Pod:
 
 
 def _with_node(term: NodeSelectorTerm, before: str, name: str) -> NodeSelectorTerm:
-    """Replaces node `before` by node `name` in a term of the kind that the DaemonSet controller writes."""
+    """Returns the term with node `name` in each field that requires node `before`, as in a DaemonSet's pods."""
     fields = [replace(each, values=[name]) if each.values == [before] else each for each in term.match_fields or ()]
     return replace(term, match_fields=fields or None)
 
@@ -133,7 +140,11 @@ def copy_of(node: Node, name: str) -> Node:
 
 
 def shapes(state: ClusterState) -> list[Node]:
-    """Returns one node of each shape. Nodes of one shape have equal labels (except names), taints and resources."""
+    """Returns one node of each shape.
+
+    Two nodes have the same shape if their taints, their allocatable resources, the number of their devices and their
+    labels are equal. Labels whose value is the node's name are not compared.
+    """
     by_shape: dict[object, Node] = {}
     devices: Counter[str | None] = Counter()
     for resource_slice in state.objects.all(ResourceSlice).values():

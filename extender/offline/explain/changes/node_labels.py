@@ -24,10 +24,10 @@ _MOST_OTHER_NODES = 64
 
 
 class Unmet(NamedTuple):
-    """The demands of one term of required node affinity that a node does not meet.
+    """The demands of the pod that a node does not meet, for one term of required node affinity.
 
-    A demand is the text of one requirement of the term, or of one label of nodeSelector. `term` is the position of the
-    term in the pod's list; -1 if the pod has no such term.
+    A demand is one label of nodeSelector or one requirement of the term, as text. `term` is the index of the term; -1
+    if the pod has no required node affinity.
     """
 
     term: int
@@ -40,7 +40,7 @@ class NodeSelection:
     kind = "node-selection"
 
     def without(self, pod: Pod) -> Pod | None:
-        required = _of_daemon_set(pod)
+        required = _daemon_set_fields(pod)
         if not pod.spec.node_selector and required_node_selector(pod) == required:
             return None
         return _selecting(pod, {}, required)
@@ -53,14 +53,17 @@ class NodeSelection:
                 for drop in _all_demands(pod)
                 for chosen in subsets(sorted(drop.demands))
             }
-        own = _field_demands(_of_daemon_set(pod))
+        own = _field_demands(_daemon_set_fields(pod))
         for drop in sorted(drops, key=lambda drop: (len(drop.demands), drop.term, sorted(drop.demands))):
             if drop.demands and not drop.demands & own:
                 yield PodStep(_drop_text(pod, drop), len(drop.demands), partial(_without_demands, drop=drop))
 
 
-def _of_daemon_set(pod: Pod) -> NodeSelector | None:
-    """Returns the part of the required affinity that the DaemonSet controller writes, which names the pod's node."""
+def _daemon_set_fields(pod: Pod) -> NodeSelector | None:
+    """Returns the match fields of the required node affinity, in which a DaemonSet's pod names its node.
+
+    None if this is not a DaemonSet's pod.
+    """
     required = required_node_selector(pod)
     if required is None or not is_pinned(pod):
         return None
@@ -74,9 +77,9 @@ def _field_demands(required: NodeSelector | None) -> frozenset[str]:
 
 
 def _all_demands(pod: Pod) -> list[Unmet]:
-    """Returns one `Unmet` per term of required node affinity, as if a node met nothing that the pod asks for.
+    """Returns the `Unmet` of a node that meets no demand, for each term of required node affinity.
 
-    Each `Unmet` contains all requirements of the term and all labels of nodeSelector.
+    Such an `Unmet` has all labels of nodeSelector and all requirements of the term.
     """
     selector = [_label_demand(key, value) for key, value in (pod.spec.node_selector or {}).items()]
     return [Unmet(position, frozenset((*selector, *_single_requirements(term)))) for position, term in _terms(pod)]
@@ -89,10 +92,10 @@ def _terms(pod: Pod) -> list[tuple[int, NodeSelectorTerm]]:
 
 
 def _drop_text(pod: Pod, drop: Unmet) -> str:
-    """Returns the text of the change that drops these demands.
+    """Returns the text of the change that drops these demands, such as `drop nodeSelector disk=ssd`.
 
-    A node needs to match only one term. A term without requirements would match every node. So if a term loses all its
-    requirements, the other terms have no effect either, and the text says that they are dropped too.
+    The terms of required node affinity are alternatives. If one term loses all its requirements, the pod needs no other
+    term either. The other terms are then dropped too, and the text says so.
     """
     text = "drop " + " and ".join(sorted(drop.demands))
     terms = _terms(pod)
@@ -103,8 +106,8 @@ def _drop_text(pod: Pod, drop: Unmet) -> str:
 def labelled_node(state: ClusterState, pod: Pod) -> SuggestedChange | None:
     """Suggests the fewest labels to set on one node so that it can take the pod; None if labels do not help.
 
-    Nodes that refuse the pod only because of the labels it asks for are tried first. Then other nodes are tried, which
-    may lack labels that the profile's own affinity (addedAffinity) asks for.
+    Nodes that refuse the pod only because of the labels it asks for are tried first. Then other nodes are tried,
+    because the profile's own affinity (addedAffinity) may ask for labels too.
     """
     open_nodes = _open_nodes(pod, state)
     return _labelled(state, pod, open_nodes) or _labelled(state, pod, state.node_names()[:_MOST_OTHER_NODES])
@@ -130,10 +133,10 @@ def _labelled(state: ClusterState, pod: Pod, nodes: Sequence[str]) -> SuggestedC
 
 
 def unmet_demands(pod: Pod, state: ClusterState, nodes: Sequence[str]) -> list[tuple[list[Unmet], list[str]]]:
-    """Groups the nodes that fail to meet the same demands; returns (unmet demands, node names) for each group.
+    """Groups the nodes by the demands that they do not meet; returns [(unmet demands, node names), ...].
 
-    The NodeAffinity filter is run for copies of the pod with only one demand each. A group has one `Unmet` for each
-    term of the pod's required affinity, because a node needs to satisfy only one of the terms.
+    A group has one `Unmet` for each term of required node affinity, because a node needs to match only one term. To
+    find the unmet demands, the NodeAffinity filter is run for copies of the pod that have a single demand.
     """
     selector = {_label_demand(key, value): {key: value} for key, value in (pod.spec.node_selector or {}).items()}
     refusing = {
@@ -202,7 +205,7 @@ def _labels_for(pod: Pod, unmet: Unmet) -> dict[str, str] | None:
 
 
 def _label_requirements(pod: Pod, term: int) -> dict[str, NodeSelectorRequirement]:
-    """Returns the label requirements of nodeSelector and of one term of required affinity, by their texts."""
+    """Returns {text: requirement} for the labels of nodeSelector and of one term of required node affinity."""
     requirements = {
         _label_demand(key, value): NodeSelectorRequirement(key=key, operator="In", values=[value])
         for key, value in (pod.spec.node_selector or {}).items()
@@ -223,7 +226,7 @@ def _value_for(requirements: Sequence[NodeSelectorRequirement]) -> str | None:
 
 
 def _values_meeting(requirement: NodeSelectorRequirement) -> Sequence[str]:
-    """Returns values that may satisfy a requirement: those of In, "" for Exists, or a number for Gt or Lt."""
+    """Returns values that may satisfy a requirement: its values for In, "" for Exists, a number for Gt or Lt."""
     bound = compile_requirement(requirement).bound()
     match requirement.operator:
         case "In":

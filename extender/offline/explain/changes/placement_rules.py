@@ -47,15 +47,15 @@ class Spread:
 def unspread(pod: Pod) -> Pod:
     """Returns the pod with every spread constraint turned into a preference.
 
-    A search uses it to list all nodes that the pod could gain without its nodeSelector or with more tolerations. Under
-    a spread constraint, such a change can also lose nodes: more domains then count, and if a new one has few pods, the
-    skew of the old ones becomes too large.
+    A search uses it to list the nodes that the pod could gain without its nodeSelector or with more tolerations. A
+    spread constraint would hide some of these nodes: such a change also adds topology domains, and if a new domain has
+    few pods, the skew of the old domains becomes too large.
     """
     return _relaxed(pod, dict.fromkeys(_required_constraints(pod)))
 
 
 def _required_constraints(pod: Pod) -> list[int]:
-    """Returns the positions of the constraints that a node must satisfy."""
+    """Returns the indices of the pod's spread constraints with DoNotSchedule."""
     constraints = pod.spec.topology_spread_constraints or ()
     return [i for i, constraint in enumerate(constraints) if constraint.when_unsatisfiable == _DO_NOT_SCHEDULE]
 

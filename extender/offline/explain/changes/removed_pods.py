@@ -1,7 +1,7 @@
 """Suggests the fewest pods to remove so that a pod can run.
 
-Preemption finds pods on one node whose removal suffices. If it finds none, pods on other nodes or nominated pods may be
-the cause. In both cases, smaller sets of pods are then tried one by one.
+Preemption finds pods on one node whose removal suffices. If there is no such node, nominated pods and pods on several
+nodes are removed as well. After that, smaller sets of pods are tried.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Pods = Sequence[PodInfo]
 
 
 def removed_pods(state: ClusterState, pod: Pod) -> SuggestedChange | None:
-    """Suggests the smallest set of pods it finds whose removal lets the pod run; None if it finds none."""
+    """Suggests the fewest pods whose removal lets the pod run; None if the search finds no such pods."""
     removable = list(_removable(state, pod))
     enough = _enough(state, pod, removable)
     victims = _fewer(state, pod, removable, enough) or enough
@@ -52,7 +52,7 @@ def _text(state: ClusterState, victims: Pods) -> str:
 
 
 def _removable(state: ClusterState, pod: Pod) -> Iterator[PodInfo]:
-    """Yields the other pods that may be removed: no controller would recreate them on their node, or nominated node."""
+    """Yields the other pods with a node or a nominated node, except pods that would be recreated on their node."""
     for info in state.infos.values():
         is_placed = info.pod.node_name or info.pod.status.nominated_node_name
         if is_placed and info.uid != pod.uid and not is_pinned(info.pod):
@@ -74,7 +74,7 @@ def _without_pinned(state: ClusterState, urgent: Pod, candidate: Candidate) -> C
     """Returns a candidate for the same node that evicts no pinned pods; None if there is no such candidate.
 
     A pinned pod, such as a DaemonSet's, would be recreated on its node. If the candidate evicts one, preemption is
-    tried again with all pinned pods at the highest priority, so that it cannot choose them.
+    tried again with all pinned pods at the highest priority, so that they cannot become victims.
     """
     if not any(is_pinned(info.pod) for info in candidate.victims):
         return candidate
@@ -85,10 +85,10 @@ def _without_pinned(state: ClusterState, urgent: Pod, candidate: Candidate) -> C
 
 
 def _enough(state: ClusterState, pod: Pod, removable: Pods) -> Pods | None:
-    """Returns pods whose removal is enough, as few as the search finds; None if it finds no such pods.
+    """Returns pods whose removal lets the pod run; None if the search finds no such pods.
 
-    The search tries pods of one node first. If they are not enough, it also removes the pods that can affect every
-    node (`_related`).
+    The search tries to make room on one node first. If that fails, it also removes the pods in `_related`, which can
+    affect every node.
     """
     victims = _by_preemption(state, pod)
     if victims is not None:
@@ -100,7 +100,10 @@ def _enough(state: ClusterState, pod: Pod, removable: Pods) -> Pods | None:
 
 
 def _needed(state: ClusterState, pod: Pod, victims: Pods) -> Pods:
-    """Leaves out victims that need not be removed. Tries the most important ones first, at most _MOST_PUT_BACK."""
+    """Returns the victims without those that can stay, because the pod runs even beside them.
+
+    The most important victims are tried first, at most _MOST_PUT_BACK of them.
+    """
     needed = list(victims)
     for info in sorted(victims, key=lambda info: _cost(state, info), reverse=True)[:_MOST_PUT_BACK]:
         rest = [victim for victim in needed if victim is not info]
@@ -110,7 +113,7 @@ def _needed(state: ClusterState, pod: Pod, victims: Pods) -> Pods:
 
 
 def _related(info: PodInfo, others: Pods) -> list[PodInfo]:
-    """Returns the pods that can make a node unsuitable for this pod even if they run on another node.
+    """Returns the pods that can make a node unsuitable for this pod although they run on another node.
 
     These are nominated pods, pods that share a claim with this pod, pods that its affinity or spread constraints
     select, and pods whose anti-affinity selects it.
@@ -130,13 +133,13 @@ def _related(info: PodInfo, others: Pods) -> list[PodInfo]:
 
 
 def _fewer(state: ClusterState, pod: Pod, removable: Pods, enough: Pods | None) -> Pods | None:
-    """Returns the smallest set of pods whose removal lets the pod run; None if the search finds none.
+    """Returns the smallest set of pods whose removal lets the pod run; None if the search finds no such set.
+
+    Small sets are tried first, beginning with pods of low priority that no budget protects. In a large cluster, only
+    pods on the nodes of `enough` and the pods in `_related` are tried.
 
     Args:
-        enough: pods whose removal is known to suffice; only smaller sets are searched. None if none are known.
-
-    Small sets are tried first, and among them pods of low priority that no budget protects. In a large cluster, only
-    pods on the nodes of `enough` and the pods in `_related` are tried.
+        enough: pods whose removal lets the pod run; only smaller sets are tried. None if no such pods are known.
     """
     if enough is None and not _needs_other_pods(pod):
         return None

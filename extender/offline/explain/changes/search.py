@@ -1,8 +1,8 @@
 """Searches for changes that let a pod run: to the pod, to the cluster, or to the pod and its claims together.
 
-Changes to the pod are searched kind by kind, such as tolerations and requests. If no single kind is enough, two and
-then three kinds are combined. To combine kinds, the search finds the smallest change of the first kind, then of the
-next. For each kind, it first drops from the pod everything that the later kinds could change.
+There are several kinds of change to the pod, such as more tolerations or smaller requests. If no single kind is enough,
+two and then three kinds are combined. The search then finds the smallest change of the first kind, assuming that the
+other kinds remove everything they can from the pod, and goes on with the next kind.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ def suggested_changes(state: ClusterState, pod: Pod) -> list[SuggestedChange]:
 
 
 def verified(state: ClusterState, pod: Pod, changes: Iterable[SuggestedChange]) -> list[SuggestedChange]:
-    """Returns the changes that the API server accepts and that let the pod fit, each with all nodes that can take it.
+    """Returns the changes that the API server accepts and that let the pod fit; fills in their `nodes`.
 
-    A search may have examined only the nodes that its change affects. All nodes are examined here, because an error on
-    any of them fails the whole attempt.
+    A search may have tried only the nodes that its change affects. Here all nodes are tried, because a plugin's error
+    on any node fails the whole scheduling attempt.
     """
     holding = []
     was_accepted: bool | None = None
@@ -90,7 +90,7 @@ def pod_changes(state: ClusterState, pod: Pod) -> Iterator[SuggestedChange]:
 
 
 def cluster_changes(state: ClusterState, pod: Pod) -> Iterator[SuggestedChange]:
-    """Yields, for each kind of change to the cluster, the smallest one that lets the pod run."""
+    """Yields, for each kind of change to the cluster, the smallest change that lets the pod run."""
     claims = [partial(_claim_change, steps, kind) for kind, steps in CLAIM_CHANGES.items()]
     searches: list[ClusterSearch] = [
         uncordoned_node,
@@ -106,7 +106,7 @@ def cluster_changes(state: ClusterState, pod: Pod) -> Iterator[SuggestedChange]:
 
 
 def claim_and_pod_changes(state: ClusterState, pod: Pod) -> Iterator[SuggestedChange]:
-    """Yields the smallest change to both claims and pod that lets the pod run, for each kind of claim."""
+    """Yields, for each kind of claim, the smallest change of claims and pod together that lets the pod run."""
     bare = _without(pod, POD_CHANGES)
     for kind, steps in CLAIM_CHANGES.items():
         best: SuggestedChange | None = None
@@ -142,7 +142,7 @@ def _claim_change(steps: ClaimSteps, kind: str, state: ClusterState, pod: Pod) -
 def _of_kinds(
     state: ClusterState, pod: Pod, kinds: Sequence[PodChange], accepts: Acceptance
 ) -> Iterator[SuggestedChange]:
-    """Yields changes that consist of one step for each of `kinds`. They differ only in the last step."""
+    """Yields changes made of one step of each kind; they differ only in the step of the last kind."""
     if len(kinds) > 1 and not state.engine.feasible(_without(pod, kinds), despite_errors=True):
         return
     taken: list[PodStep] = []
@@ -168,10 +168,10 @@ def _of_kinds(
 def _smallest(
     state: ClusterState, kind: PodChange, pod: Pod, accepts: Acceptance, bare: Callable[[Pod], Pod] = lambda pod: pod
 ) -> Iterator[PodStep]:
-    """Yields the smallest step of this kind after which the pod fits, and a second one if it has the same size.
+    """Yields the smallest step of this kind after which the pod fits, or two steps that are equally small.
 
     Args:
-        bare: drops from the pod everything that kinds searched later could change, so that only this kind is judged.
+        bare: removes from the pod everything that later kinds could change, so that only this kind decides.
     """
     enough: list[PodStep] = []
     for step in kind.steps(bare(pod), state):

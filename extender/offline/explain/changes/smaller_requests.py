@@ -37,7 +37,7 @@ class Requests:
         return lowered(pod, dict.fromkeys(requested, 0)) if requested else None
 
     def steps(self, pod: Pod, state: ClusterState) -> Iterator[PodStep]:
-        """Yields a step for each set of resources of which some node has too little free, the smallest step first.
+        """Yields a step for each combination of resources that some node is short of, the smallest step first.
 
         A step lowers the requests for these resources no further than needed, and never below what LimitRanges allow.
         """
@@ -46,7 +46,7 @@ class Requests:
         floors = _floors([_minima(each) for each in limits])
         least = {name: _least(pod, name, amount, state, floors) if limits else 0 for name, amount in requests.items()}
         reductions = _reductions(pod, state, requests, least)
-        lower = (_no_lower_than_needed(pod, targets, requests, state, floors) for targets in reductions)
+        lower = (_needed_reductions(pod, targets, requests, state, floors) for targets in reductions)
         steps = {_text(targets, requests): targets for targets in lower if targets}
         for text, targets in sorted(steps.items(), key=lambda step: _share_given_up(step[1], requests)):
             change = partial(lowered, targets=targets, floors=floors)
@@ -54,7 +54,10 @@ class Requests:
 
 
 def _least(pod: Pod, name: str, requested: int, state: ClusterState, floors: Amounts) -> int:
-    """Returns the lowest request for the resource that the LimitRanges allow. They must allow the present request."""
+    """Returns the lowest request for the resource that the LimitRanges allow.
+
+    The search is a bisection. It relies on the LimitRanges allowing the present request.
+    """
 
     def is_allowed(amount: int) -> bool:
         smaller = lowered(pod, {name: amount}, floors)
@@ -64,10 +67,10 @@ def _least(pod: Pod, name: str, requested: int, state: ClusterState, floors: Amo
 
 
 def _reductions(pod: Pod, state: ClusterState, requests: Amounts, least: Amounts) -> Iterable[dict[str, int]]:
-    """Returns the lowered requests by resource, for each set of resources that some node is short of.
+    """Returns reduced requests, each as {resource: amount}; the smallest reduction comes first.
 
-    The smallest reductions come first. Nodes that offer less than `least` of a resource are left out, because the API
-    server would not accept such a request.
+    There is one for each combination of resources that some node is short of; its amounts are what such a node offers.
+    A node that offers less than `least` is left out, because the API server would refuse so small a request.
     """
     bare = lowered(pod, dict.fromkeys(requests, 0))
     nodes = state.engine.feasible(bare, despite_errors=True) if requests else []
@@ -83,12 +86,12 @@ def _reductions(pod: Pod, state: ClusterState, requests: Amounts, least: Amounts
 
 
 def _minima(limits: LimitRange) -> Amounts:
-    """Returns the least that each container must request."""
+    """Returns the least that each container must request, by resource."""
     return _floors([amounts(item.min) for item in limits.spec.limits or () if item.type == "Container"])
 
 
 def _floors(minima: Sequence[Amounts]) -> Amounts:
-    """Returns the largest amount of each resource in `minima`."""
+    """Returns, for each resource, the largest of the amounts in `minima`."""
     names = {name for each in minima for name in each}
     return {name: max(each.get(name, 0) for each in minima) for name in names}
 
@@ -101,8 +104,8 @@ def own_requests(pod: Pod) -> dict[str, int]:
 def _free(pod: Pod, name: str, requests: Amounts, nodes: Sequence[str], state: ClusterState) -> NDArray[np.int64]:
     """Returns how much of the resource each node offers the pod: int64[len(nodes)].
 
-    A node that accepts the whole request counts as offering that much: the profile may ignore the resource, or devices
-    may provide it.
+    If a node accepts the whole request although less is free, it offers the amount requested: the profile may ignore
+    the resource, or devices may provide it.
     """
     overhead = amounts(pod.spec.overhead).get(name, 0)
     free = np.maximum(state.engine.free_for(pod, name, nodes) - overhead, 0)
@@ -113,14 +116,13 @@ def _free(pod: Pod, name: str, requests: Amounts, nodes: Sequence[str], state: C
     return np.where(accepts, np.maximum(free, requests[name]), free)
 
 
-def _no_lower_than_needed(
+def _needed_reductions(
     pod: Pod, targets: dict[str, int], requests: Amounts, state: ClusterState, floors: Amounts
 ) -> dict[str, int]:
-    """Returns `targets` without the requests that can stay as they are.
+    """Returns the part of `targets` that is needed for the pod to fit; {} if even all `targets` are not enough.
 
-    Returns {} if the pod does not fit even with all `targets`. A request can stay, for example, if the profile ignores
-    its resource. A request for an extended resource is lowered only as far as needed, because devices may provide it
-    and `Engine.free_for` does not count them.
+    A request need not be lowered if, for example, the profile ignores its resource. A request for an extended resource
+    is lowered only as far as needed, because devices may provide it and `Engine.free_for` does not count devices.
     """
 
     def fits(tried: Amounts) -> bool:
@@ -148,11 +150,11 @@ def _share_given_up(targets: Amounts, requests: Amounts) -> float:
 def lowered(pod: Pod, targets: Amounts, floors: Amounts = _NO_FLOORS) -> Pod:
     """Returns the pod with its requests lowered to at most `targets`, not counting the overhead.
 
-    The container with the largest request is lowered first. A request for the pod as a whole (spec.resources) is
-    lowered together with those of the containers, because the API server refuses one that is less than their sum.
+    The container with the largest request is lowered first. The request of the whole pod (spec.resources) is lowered
+    together with the containers' requests, because the API server refuses a pod that requests less than its containers.
 
     Args:
-        floors: the least that each container must request. Because of these, the sum may stay above `targets`.
+        floors: the least that each container must request, which may keep the sum above `targets`.
     """
     for resource, target in targets.items():
         # Each round lowers the request of one container, so the loop ends.
@@ -172,9 +174,9 @@ def _of_containers(pod: Pod, resource: str) -> int:
 
 
 def _with_less(pod: Pod, resource: str, excess: int, floor: int) -> Pod | None:
-    """Returns the pod with one container's request lowered by up to `excess`; None if that changes nothing.
+    """Returns the pod with the request of one container lowered by up to `excess`, but not below `floor`.
 
-    The containers with the largest requests are tried first.
+    The containers with the largest requests are tried first. None if no container can be lowered.
     """
     before = _of_containers(pod, resource)
     containers = {"containers": list(pod.containers), "init_containers": list(pod.init_containers)}
@@ -199,7 +201,7 @@ def _requested(container: Container, resource: str) -> int:
 
 
 def _requesting(resources: ResourceRequirements, resource: str, amount: int) -> ResourceRequirements:
-    """Returns `resources` with another request, and with an equal limit if the API server requires that."""
+    """Returns `resources` with this request; also with an equal limit if the resource cannot be overcommitted."""
     text = quantity(resource, amount)
     changed = replace(resources, requests={**(resources.requests or {}), resource: text})
     if not is_extended(resource) and not resource.startswith("hugepages-"):  # upstream IsOvercommitAllowed

@@ -19,7 +19,7 @@ _MOST_CLAIMS_CHANGED = 2
 
 @dataclass(frozen=True, slots=True)
 class SuggestedChange:
-    """A change after which the pod fits, or after which all waiting members of a group do.
+    """A change after which the pod fits, or after which all waiting members of a group fit.
 
     Attributes:
         kind: for a change to the pod, "requests", "tolerations", "node-selection", "spread", "pod-affinity",
@@ -28,9 +28,9 @@ class SuggestedChange:
             "device-claim", which may be joined by "+" with a change to the pod. A change for a group may also be
             "min-count", "topology", "scheduling-gates", "create-pods", "create-group" or "member-fields".
         text: what to do, in words.
-        size: the cost, for comparison. Each term, label, node or device that is given up counts 1. So does each removed
-            pod, plus 1 for removing any. A new node counts 3, and lost data counts 2. A request counts as the fraction
-            by which it is lowered.
+        size: the cost of the change: 1 for each term, label, node or device that is given up; 1 for each removed pod,
+            and 1 more if any pod is removed; 3 for a new node; 2 for lost data; the fraction by which a request is
+            lowered.
         nodes: the nodes that could take the pod after the change.
         pod: the changed pod; None if the change is not to the pod.
         set_objects: the nodes, claims and other objects to create or update, as they are after the change.
@@ -48,7 +48,7 @@ class SuggestedChange:
     members: tuple[Pod, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns {"kind", "text", "size", "nodes"}, and those of the following keys that apply.
+        """Returns {"kind", "text", "size", "nodes"}, and the following keys if the change needs them.
 
         "spec" is the spec of the changed pod, "removed" the keys of the pods to remove, and "objects" the objects to
         create or update. "members" is [{"pods": [key, ...], "spec"}]: the changed members of a group.

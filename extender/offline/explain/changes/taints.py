@@ -54,7 +54,7 @@ def uncordoned_node(state: ClusterState, pod: Pod) -> SuggestedChange | None:
 
 
 def with_cordon(node: Node, *, unschedulable: bool) -> Node:
-    """Returns the node cordoned or uncordoned, with or without the taint that marks a cordoned node."""
+    """Returns the node cordoned (`unschedulable`) or uncordoned; its taint is added or removed with it."""
     taints = [taint for taint in node.taints if taint.key != UNSCHEDULABLE_TAINT.key]
     taints += [UNSCHEDULABLE_TAINT] if unschedulable else []
     return replace(node, spec=replace(node.spec, unschedulable=unschedulable or None, taints=taints or None))

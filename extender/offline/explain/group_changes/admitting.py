@@ -54,7 +54,7 @@ Search = Callable[[ClusterState, Pod], SuggestedChange | None]
 def group_changes(state: ClusterState, tree: Tree) -> list[SuggestedChange]:
     """Returns the changes after which all waiting members fit, the smallest first.
 
-    For a gang, they include a lower minCount or minGroupCount. After such a change the gang is scheduled, but the
+    For a gang, one of these changes may be a lower minCount or minGroupCount. The gang is then scheduled, but the
     members that do not fit keep waiting.
     """
     searches: list[Search] = [_smallest_pod_change, uncordoned_node, removed_pods, labelled_node]
@@ -110,7 +110,7 @@ def _lower_group_minimum(state: ClusterState, tree: Tree) -> SuggestedChange | N
 
 
 def child_groups_that_fit(state: ClusterState, tree: Composite) -> int:
-    """Returns how many child groups would be scheduled if the group required no minimum of them."""
+    """Returns how many child groups would be scheduled if the group had no minimum of child groups."""
     return sum(decision.is_success for decision in decide_children(state, tree).children.values())
 
 
@@ -207,9 +207,9 @@ class _Plan:
 
 
 def _step_by_step(state: ClusterState, tree: Tree, search: Search) -> SuggestedChange | None:
-    """Finds a change for the first member that does not fit, and repeats this until all members fit.
+    """Searches a change for the first member that does not fit, then for the next, until all members fit.
 
-    If the group has a topology constraint, it tries a few domains, and returns the smallest change.
+    If the group has a topology constraint, a few domains are searched one by one. Returns the smallest change found.
     """
     changes = [_steps_within(state, tree, search, within) for within in _promising_domains(state, tree)]
     return min((change for change in changes if change is not None), key=lambda change: change.size, default=None)
@@ -241,7 +241,10 @@ def _asking(pod: Pod, labels: Mapping[str, str]) -> Pod:
 
 
 def _steps_within(state: ClusterState, tree: Tree, search: Search, labels: Mapping[str, str]) -> SuggestedChange | None:
-    """Returns one change of several steps after which all members fit on nodes with these labels, or None."""
+    """Returns a change of one or more steps after which all members fit on nodes with these labels.
+
+    None if the search finds no such change.
+    """
     plan = _Plan()
     for _ in range(_MOST_STEPS):
         changed = with_members(tree, plan.changed)
@@ -265,7 +268,7 @@ def _steps_within(state: ClusterState, tree: Tree, search: Search, labels: Mappi
 def _next_step(
     state: ClusterState, tree: Tree, search: Search, labels: Mapping[str, str]
 ) -> tuple[SuggestedChange, Pod] | None:
-    """Returns the change that `search` suggests for the first member that does not fit, and this member.
+    """Returns (change, member): a change that `search` suggests for the first member that does not fit.
 
     The search runs with the other members on their nodes. They get the highest priority, so that `removed_pods` does
     not suggest removing them.
@@ -301,7 +304,10 @@ def _placed_members(state: ClusterState, tree: Tree) -> set[str]:
 
 
 def _own_selector(changed: Pod, pod: Pod, labels: Mapping[str, str]) -> dict[str, str] | None:
-    """Returns the nodeSelector of the changed pod, except labels that the search added and `pod` does not ask for."""
+    """Returns the nodeSelector of `changed` without the `labels` that the search added.
+
+    A label stays if the original `pod` asks for it too.
+    """
     own = pod.spec.node_selector or {}
     selector = changed.spec.node_selector or {}
     return {key: value for key, value in selector.items() if key not in labels or key in own} or None

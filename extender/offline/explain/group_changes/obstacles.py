@@ -1,4 +1,4 @@
-"""Suggests changes for a group that no scheduler tries now: the smallest ones after which the group is placed.
+"""Suggests the smallest changes after which a group that no scheduler tries now is placed.
 
 Each change is tried on a copy of the group first. If the group still does not fit, further changes are added.
 """
@@ -56,7 +56,10 @@ class _Fix:
 
 
 def created_group_changes(state: ClusterState, membership: Membership, missing: MissingGroup) -> list[SuggestedChange]:
-    """Returns the changes that admit the members of a missing group. Each change creates the group first."""
+    """Returns the changes that create a missing group and admit its members.
+
+    A group is missing if pods name it, but it does not exist.
+    """
     priority = max((info.priority for info in membership.waiting_for(missing)), default=0)
     group = _new_group(missing, priority)
     text = f"create {missing.kind} {missing.key} with the policy basic"
@@ -87,7 +90,7 @@ def obstacle_changes(
 
 
 def _completed(state: ClusterState, fix: _Fix, most_obstacles: int) -> list[SuggestedChange]:
-    """Returns the changes that contain this fix and let the group fit: only the fix itself if it is enough."""
+    """Returns the fix alone if the group then fits, else the fix joined with each further change that it needs."""
     with state.engine.suppose(objects=[obj for obj in fix.change.set_objects if not isinstance(obj, Pod)]):
         verdict = verdict_on(state, fix.tree)
         if verdict.fits and verdict.decision is not None:
@@ -130,9 +133,9 @@ def _with_enough_pods(tree: Tree, state: ClusterState) -> Iterator[_Fix]:
 def _repairing(
     repair: Callable[[Leaf], tuple[Leaf, SuggestedChange]], steps: list[SuggestedChange]
 ) -> Callable[[Leaf], Leaf]:
-    """Returns a function that repairs a gang with too few pods by `repair`, and adds the change to `steps`.
+    """Returns a function that applies `repair` to a gang with too few pods, and adds the change to `steps`.
 
-    The function returns any other group unchanged, and also a gang without any pods.
+    The function returns all other groups unchanged, and also gangs without any pods.
     """
 
     def repaired(leaf: Leaf) -> Leaf:
@@ -167,9 +170,10 @@ def _more_pods(leaf: Leaf) -> tuple[Leaf, SuggestedChange]:
 
 
 def _with_equal_members(tree: Tree, state: ClusterState) -> Iterator[_Fix]:
-    """Gives all members the group's priority, and the scheduler and preemption policy that most of them have.
+    """Suggests recreating the members that differ from the rest of the group.
 
-    With the gate PodGroupPreemptionPolicy, they get the group's own preemption policy.
+    All members get the group's priority, and the scheduler and preemption policy that most of them have. With the gate
+    PodGroupPreemptionPolicy, they get the group's own preemption policy.
     """
     pods = [info.pod for info in waiting_members(tree)]
     wanted: dict[str, str | int] = {

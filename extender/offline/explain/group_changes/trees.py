@@ -81,7 +81,7 @@ def with_group_minimum(group: CompositePodGroup, count: int) -> CompositePodGrou
 
 
 def joined(changes: Sequence[SuggestedChange]) -> SuggestedChange:
-    """Returns one change that makes all of `changes` in order. Later ones overwrite objects of earlier ones."""
+    """Returns one change that makes all of `changes`; if two of them set the same object, the later change wins."""
     kinds = dict.fromkeys(kind for change in changes for kind in change.kind.split("+"))
     objects = {(type(obj), obj.key): obj for change in changes for obj in change.set_objects}
     members = {pod.key: pod for change in changes for pod in change.members}
