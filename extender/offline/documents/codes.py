@@ -1,4 +1,4 @@
-"""Defines codes for the reasons why pods are pending; they stay the same if the scheduler's texts change."""
+"""Defines codes for the reasons why pods are pending. A code stays the same if the scheduler's text changes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class CauseCode(StrEnum):
-    """The reason why nodes refuse a pod, or why it is pending."""
+    """The reason why nodes refuse a pod, or why the pod is pending."""
 
     INSUFFICIENT_RESOURCE = "InsufficientResource"
     TOO_MANY_PODS = "TooManyPods"
@@ -63,7 +63,10 @@ _BY_PLUGIN = {
 
 
 def code_of(plugin: str, reason: str) -> CauseCode:
-    """Returns the code for a plugin's reason; NODE_SELECTION if plugins had limited the pod to other nodes."""
+    """Returns the code for a plugin's reason.
+
+    `plugin` is empty if a preFilter had already ruled the node out; the code is then NODE_SELECTION.
+    """
     if reason == _TOO_MANY_PODS:
         return CauseCode.TOO_MANY_PODS
     if not plugin:

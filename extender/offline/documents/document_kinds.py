@@ -51,7 +51,7 @@ def with_notes(document: Document, notes: Iterable[str]) -> Document:
 
 
 def one_or_list(kind: DocumentKind, documents: Sequence[Mapping[str, Any]]) -> Document:
-    """Returns one document: the only one given, or a list document that holds all of them."""
+    """Returns the document itself if there is only one, else a list document that holds all documents."""
     items = [headed(kind, document) for document in documents]
     return items[0] if len(items) == 1 else headed(_LISTS[kind], {"items": items})
 
@@ -71,7 +71,7 @@ def _group(document: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _template(name: str) -> str:
-    """Returns the name of a template, such as `Deployment shop/web`, as commands take it: `shop/deployment/web`."""
+    """Converts the name of a template, such as `Deployment shop/web`, to the form `shop/deployment/web`."""
     kind, is_of_file, key = name.partition(" ")
     if not is_of_file:
         return name

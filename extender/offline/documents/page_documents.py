@@ -1,4 +1,4 @@
-"""The documents of the pages in JSON (/ui/*.json, /simulate, /debug), as models. They have no apiVersion and kind."""
+"""Describes the JSON documents of the pages (/ui/*.json, /simulate, /debug), which have no apiVersion and kind."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class GroupPage(GroupExplanationPart):
 
 
 class PageNode(DocumentPart):
-    """A node; its amounts are in the order of `resources`."""
+    """A node, with its amounts in the order of the page's `resources`."""
 
     name: str
     zone: str

@@ -1,6 +1,6 @@
-"""Describes every kind of document that commands print, as models; each gives a JSON Schema.
+"""Describes each kind of document that commands print by a model, which gives its JSON Schema.
 
-A document has every key of its model, except optional ones: those with a default whose type allows `None`.
+A document has every key of its model, except that a key may be absent if its type allows `None` and it has a default.
 """
 
 from __future__ import annotations
@@ -423,7 +423,7 @@ SCHEMAS: Mapping[str, type[Document]] = {model.__name__.removesuffix("Document")
 
 
 def schema(kind: str) -> dict[str, Any]:
-    """Returns the JSON Schema of a kind. Keys that it does not list may be there too."""
+    """Returns the JSON Schema of a kind. A document may also have keys that the schema does not list."""
     model = SCHEMAS[kind]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
