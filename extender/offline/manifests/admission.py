@@ -151,14 +151,14 @@ def _equal(first: ResourceList, second: ResourceList) -> bool:
 def _runtime_scheduling(
     admitted: Admitted, runtime_class: RuntimeClass, seconds: Sequence[int | None]
 ) -> Collection[int]:
-    """Adds the RuntimeClass's node selector and tolerations. Drops tolerations that another one covers.
+    """Adds the RuntimeClass's node selector and tolerations to the pod; drops tolerations that another one covers.
 
     Args:
-        seconds: the tolerationSeconds of each toleration in the manifest. The pod may have more tolerations: the
-            defaults that `_with_eviction_tolerations` appended.
+        seconds: the tolerationSeconds of each toleration in the manifest. The pod may have more tolerations, because
+            `_with_eviction_tolerations` appends the defaults.
 
     Returns:
-        The positions of the kept tolerations, in a list that has those of the pod first and those of the class last.
+        The positions of the tolerations that are kept. They count the pod's tolerations first, then those of the class.
     """
     scheduling, spec = runtime_class.scheduling, admitted.pod.spec
     own = spec.tolerations or []
@@ -203,7 +203,10 @@ def _priority(admitted: Admitted, objects: Objects) -> None:
 
 
 def _with_eviction_tolerations(spec: PodSpec) -> list[Toleration]:
-    """Returns the spec's tolerations plus the default ones for a lost node (upstream DefaultTolerationSeconds)."""
+    """Returns the tolerations of the spec, plus the defaults for a node that is not ready or unreachable.
+
+    Source: upstream DefaultTolerationSeconds.
+    """
     own = spec.tolerations or []
     missing = [
         taint

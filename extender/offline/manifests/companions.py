@@ -1,6 +1,6 @@
 """Reads the pod groups and claims that are in the same file as pods, and admits them as the API server would.
 
-`validation.groups_and_claims` has the checks of an object alone; this module has those that depend on other objects.
+`validation.groups_and_claims` checks an object alone; this module makes the checks that depend on other objects.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _faults(obj: Object, objects: Objects) -> Iterator[str]:
 
 
 def _with_priority(group: SchedulingGroup, objects: Objects) -> SchedulingGroup:
-    """Returns the group with the priority of its PriorityClass; the group must not set another value."""
+    """Returns the group with the priority of its PriorityClass; refuses a group that sets another priority."""
     spec = admitted_priority(_owner(group), "group", group.spec, objects.all(PriorityClass).values())
     if (spec.priority or 0) > _HIGHEST_PRIORITY:
         raise refused(_owner(group), f"spec.priority: expected at most {_HIGHEST_PRIORITY}, got {spec.priority}")

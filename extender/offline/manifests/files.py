@@ -51,7 +51,10 @@ class _Selection:
 
 
 def load(path: Path, watch: Sequence[Kind] = ()) -> list[Object]:
-    """Returns the objects in a file that scheduling rules read. Arguments and errors are those of `load_snapshot`."""
+    """Returns the objects of `load_snapshot`, except kinds that only admission reads, such as LimitRanges.
+
+    Arguments and errors are those of `load_snapshot`.
+    """
     return [obj for obj in load_snapshot(path, watch) if type(obj).__name__ not in ADMISSION_KINDS]
 
 
@@ -60,8 +63,8 @@ def load_snapshot(path: Path, watch: Sequence[Kind] = ()) -> list[Object]:
 
     A file, which may be gzipped, holds one or more documents; a document is an object or a list of objects. In a
     directory, as `kubectl cluster-info dump` writes one, .yaml, .yml and .json files are read, also with .gz appended.
-    Kinds that scheduling does not read are left out and logged. A duplicate key is an error in YAML; in JSON the last
-    one counts.
+    Kinds that scheduling does not read are left out and logged. If a key occurs twice, YAML is refused; in JSON the
+    last value counts.
 
     Args:
         watch: further kinds to read, for users' rules.
@@ -153,7 +156,10 @@ def read(file: Path) -> bytes:
 
 @contextmanager
 def naming_file(file: Path) -> Iterator[None]:
-    """Adds the file's name to an OSError. Python names it only if the file cannot be opened, not if a read fails."""
+    """Adds the file's name to an OSError.
+
+    Python adds the name if the file cannot be opened, but not if reading it fails.
+    """
     try:
         yield
     except OSError as error:

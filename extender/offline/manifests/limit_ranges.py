@@ -70,7 +70,7 @@ def claim_violations(claim: PersistentVolumeClaim, limits: LimitRange) -> Iterat
 
 
 def _defaults(item: LimitRangeItem) -> tuple[ResourceList, ResourceList]:
-    """Returns an item's default requests and limits; derives missing ones from its minima and maxima."""
+    """Returns an item's default requests and limits; a default that is missing follows from the item's min or max."""
     limits = {**(item.max or {}), **(item.default or {})}
     return {**(item.min or {}), **limits, **(item.default_request or {})}, limits
 
@@ -120,9 +120,10 @@ def _too_far_apart(item: LimitRangeItem, requests: Amounts, limits: Amounts, whe
 
 
 def _is_less(first: int | None, second: int | None) -> bool:
-    """Returns True if `first` is less than `second`, at upstream's precision: thousandths, or units if very large.
+    """Returns True if `first` is less than `second`; False if one of the two is None, which means not set.
 
-    The amounts are in billionths. Returns False if one of them is None, which means that it is not set.
+    The amounts are in billionths. As upstream, they are rounded before they are compared: to thousandths, or to whole
+    units if they are very large.
     """
     if first is None or second is None:
         return False

@@ -28,7 +28,7 @@ def with_defaults(pod: Pod, notes: list[str]) -> Pod:
 
 
 def _huge_pages(pod: Pod, whole: ResourceRequirements) -> ResourceList:
-    """Returns the containers' total limits of huge pages, for the sizes that the pod does not request itself."""
+    """Returns the sum of the containers' limits, for each size of huge pages that the pod does not request itself."""
     totals = container_totals(pod, limits=True)
     return {
         name: _quantity(nanos)
@@ -38,7 +38,7 @@ def _huge_pages(pod: Pod, whole: ResourceRequirements) -> ResourceList:
 
 
 def _requests(pod: Pod, limits: ResourceList, own: ResourceList) -> ResourceList:
-    """Returns the missing pod-level requests: the sum over the containers, or else the pod-level limit."""
+    """Returns the missing pod-level requests: the sum over the containers; without a sum, the pod-level limit."""
     totals = {
         name: _quantity(nanos)
         for name, nanos in container_totals(pod).items()
@@ -49,7 +49,7 @@ def _requests(pod: Pod, limits: ResourceList, own: ResourceList) -> ResourceList
 
 
 def _limits(pod: Pod, requests: ResourceList, own: ResourceList) -> ResourceList:
-    """Returns pod-level limits for the resources that every container limits; none is less than the request."""
+    """Returns pod-level limits for the resources that every container limits: the sum, but at least the request."""
     totals = container_totals(pod, limits=True)
     containers = (*pod.init_containers, *pod.containers)
     candidates = [name for name in requests if is_pod_level(name) and name not in own]
@@ -62,5 +62,5 @@ def _limits(pod: Pod, requests: ResourceList, own: ResourceList) -> ResourceList
 
 
 def _quantity(nanos: int) -> str:
-    """Returns an amount in billionths as a quantity."""
+    """Converts an amount in billionths to a quantity, such as `2` or `1500000000n`."""
     return str(nanos // NANO) if nanos % NANO == 0 else f"{nanos}n"

@@ -1,4 +1,4 @@
-"""Replaces the names in a cluster by hashes, so that it can be shared; decisions about it stay the same."""
+"""Replaces the names in a cluster by hashes, so that the cluster can be shared; decisions stay the same."""
 
 from __future__ import annotations
 
@@ -55,7 +55,10 @@ _LABELS = _words("labels matchLabels nodeSelector selector annotations")
 
 
 def without_manifests(obj: ObjectT) -> ObjectT:
-    """Returns the object without annotations that repeat its manifest, with environment variables and commands."""
+    """Returns the object without the annotations in which tools keep a manifest of the whole object.
+
+    Such a manifest may contain environment variables and commands, which a snapshot must not reveal.
+    """
     annotations = obj.metadata.annotations
     if annotations is None or not any(map(_MANIFEST.match, annotations)):
         return obj
@@ -63,7 +66,7 @@ def without_manifests(obj: ObjectT) -> ObjectT:
     return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(obj.metadata, annotations=others))
 
 
-def _essence(obj: Object) -> dict[str, Any]:
+def _fields(obj: Object) -> dict[str, Any]:
     """Returns the object's fields as a dict, with only those annotations that kube-scheduler reads."""
     item: dict[str, Any] = msgspec.to_builtins(obj)
     metadata = item.get("metadata", {})
@@ -84,8 +87,8 @@ class Redaction:
     labels, taints and resources stay, and so do numbers, names of drivers and provisioners, and attributes of devices.
 
     Args:
-        key: makes the hashes of two redactions comparable; by default it is random and not stored.
-        texts: receives hash -> text for everything that is replaced.
+        key: two redactions with the same key give the same hashes; by default the key is random and not stored.
+        texts: a dict to which each hash is added, with the text that it replaces.
     """
 
     def __init__(self, key: bytes | None = None, texts: dict[str, str] | None = None) -> None:
@@ -96,11 +99,11 @@ class Redaction:
         self._claim_bases: dict[str, tuple[str, str]] = {}
 
     def learn(self, objects: Collection[Object]) -> None:
-        """Finds names that are made of other names, such as "web-0", so that each part is hashed separately.
+        """Finds compound names, such as "web-0", so that each part is hashed separately.
 
-        So the redacted name still contains the redacted name of its owner. Controllers make such names for the
-        ReplicaSets of a Deployment, the pods and claims of a StatefulSet, and the claims of generic ephemeral volumes.
-        Call it with all objects at once, if possible, before any of them is redacted.
+        The redacted name of a pod then still contains the redacted name of its owner. Controllers form compound names
+        for the ReplicaSets of a Deployment, the pods and claims of a StatefulSet, and the claims of generic ephemeral
+        volumes. If possible, call this method with all objects at once, before any object is redacted.
         """
         for obj in objects:
             if isinstance(obj, StatefulSet):
@@ -139,9 +142,9 @@ class Redaction:
     def _compose(self, *parts: str) -> None:
         self._composed["-".join(parts)] = "-".join(map(self.text, parts))
 
-    def of(self, obj: Object) -> dict[str, Any]:
-        """Returns the object's fields as a dict, with hashed names and only the annotations of Kubernetes."""
-        item = _essence(obj)
+    def redact(self, obj: Object) -> dict[str, Any]:
+        """Returns the object's fields as a dict, with hashed names and without annotations that no scheduler reads."""
+        item = _fields(obj)
         redacted: dict[str, Any] = self._value("", item)
         if type(obj).__name__ in _NAMED_KINDS and "metadata" in item:
             redacted["metadata"] = item["metadata"]
@@ -192,7 +195,7 @@ class Redaction:
         return self._composed.get(name) or self._hash(name)
 
     def _image(self, image: str) -> str:
-        """Returns the image with its name hashed. Its tag is kept, because without one it would mean `latest`.
+        """Returns the image with its name hashed. The tag is kept, because an image without a tag means `latest`.
 
         A digest is hashed too, because it identifies the image.
         """
@@ -219,7 +222,7 @@ def translated(answer: str, objects: Iterable[Object], key: bytes) -> str:
     known = list(objects)
     redaction.learn(known)
     for obj in known:
-        redaction.of(obj)
+        redaction.redact(obj)
     return "\n".join(_translated_line(line, texts) for line in answer.split("\n"))
 
 

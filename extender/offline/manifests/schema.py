@@ -1,6 +1,6 @@
 """Checks that manifests have only fields and types of the Kubernetes API; reports every fault with its path.
 
-`without_nulls` reads null as the API server does, so that no other check has to.
+`without_nulls` treats null values as the API server does, so the other checks need not handle them.
 """
 
 from __future__ import annotations
@@ -80,9 +80,10 @@ def faults(kind: str, obj: object, template: object = None, path: str = "") -> l
 
 
 def without_nulls(kind: str, obj: Any) -> Any:
-    """Returns the object as the API server decodes it: a null field is absent, a null in a list or map is a zero value.
+    """Returns the object as the API server decodes it.
 
-    An object of an unknown kind, and a value that is not an object, are returned unchanged.
+    A field that is null is left out. A null in a list or map becomes an empty value, such as "" or {}. An object of an
+    unknown kind, and a value that is not an object, are returned unchanged.
     """
     return _decoded_type(_type_name(kind), obj)
 

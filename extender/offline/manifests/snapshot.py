@@ -16,7 +16,7 @@ from extender.offline.manifests.redaction import Redaction, without_manifests
 def write_snapshot(objects: Iterable[Object], *, redaction: Redaction | None = None, compress: bool = False) -> bytes:
     """Returns the objects as JSON: a v1 List.
 
-    Fields that no scheduling rule reads are left out, and annotations in which tools keep a whole manifest. A redacted
+    Leaves out fields that no scheduling rule reads, and annotations in which tools keep a whole manifest. A redacted
     snapshot has only those annotations that kube-scheduler reads, because others may contain any text.
 
     Args:
@@ -34,5 +34,5 @@ def write_snapshot(objects: Iterable[Object], *, redaction: Redaction | None = N
 
 def _item(obj: Object, redaction: Redaction | None) -> dict[str, Any]:
     kind = READ_KINDS[type(obj).__name__]
-    item = msgspec.to_builtins(without_manifests(obj)) if redaction is None else redaction.of(obj)
+    item = msgspec.to_builtins(without_manifests(obj)) if redaction is None else redaction.redact(obj)
     return {"apiVersion": kind.api_version, "kind": kind.name, **item}

@@ -82,7 +82,7 @@ class Workload:
 def read_workloads(data: bytes, source: str, namespace: str = "") -> list[Workload]:
     """Returns the workloads in a YAML or JSON text of one or more documents.
 
-    Each has the pod groups and the claims of the text; other objects are skipped.
+    Every workload gets all pod groups and claims in the text; other objects are skipped.
 
     Args:
         namespace: the namespace of objects that name none.

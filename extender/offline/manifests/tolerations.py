@@ -8,7 +8,7 @@ from extender.model.workloads import TimedToleration
 
 
 def merged(tolerations: Sequence[TimedToleration]) -> Iterator[int]:
-    """Yields the positions of the tolerations that stay; drops each one that another toleration covers."""
+    """Yields the positions of the tolerations that no other covers; if tolerations are equal, the first is kept."""
     kept: list[TimedToleration] = []
     for position, each in enumerate(tolerations):
         later = [other for other in tolerations[position + 1 :] if other != each]
@@ -33,5 +33,5 @@ def _covers(one: TimedToleration, other: TimedToleration) -> bool:
 
 
 def _lasts_longer(first: int | None, second: int | None) -> bool:
-    """Returns True if the first time limit is the longer one; None means no limit."""
+    """Returns True if the time limit `first` is longer than `second`; None means no limit."""
     return second is not None and (first is None or first > second)

@@ -57,7 +57,7 @@ def _expected(kinds: Sequence[str], value: object) -> str:
 
 
 def _found(document: Any, path: str, kinds: Sequence[str]) -> tuple[str, Any]:
-    """Returns the path with the keys of maps, which msgspec leaves out, and the value at the path."""
+    """Returns the complete path, and the value at this path. msgspec writes `...` instead of a map's key."""
     value, names = document, []
     parts = [match[1] or match[2] for match in _PART.finditer(path)]
     for position, part in enumerate(parts):
@@ -71,7 +71,7 @@ def _found(document: Any, path: str, kinds: Sequence[str]) -> tuple[str, Any]:
 
 
 def _key(value: Any, rest: Sequence[str], kinds: Sequence[str]) -> str:
-    """Returns the key of the first entry that has a wrong value at the path `rest`; "*" if no entry has one.
+    """Returns the key of the map's first value that is wrong at the path `rest`; "*" if no value is wrong.
 
     A value is wrong if its type is not in `kinds`.
     """

@@ -251,7 +251,7 @@ def _object(present: Current) -> Object | None:
 def _raw(obj: Object, redaction: Redaction | None = None) -> msgspec.Raw:
     """Returns the object as JSON, with the fields that a rule can read and no others."""
     obj = without_documents(obj)
-    return msgspec.Raw(_ENCODE(obj if redaction is None else redaction.of(obj)))
+    return msgspec.Raw(_ENCODE(obj if redaction is None else redaction.redact(obj)))
 
 
 def _tree(tree: Tree) -> GroupTree:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from extender.offline.manifests.validation import formats, processes, resources
-from extender.offline.manifests.validation.tree import Fields, at, fields, items, join, names
+from extender.offline.manifests.validation.tree import Fields, fields, items, join, names, with_path
 
 _GRACE_PERIOD = 30  # the number of seconds that the API server fills in
 _RESTART_POLICIES = ("Always", "OnFailure", "Never")
@@ -71,7 +71,7 @@ def _grace_period(spec: Fields, *, is_template: bool) -> int:
 
 
 def _resize_policies(container: Fields, pod_restarts: object, path: str, *, is_init: bool) -> Iterator[str]:
-    """Yields the faults of resizePolicy; `is_init` is True for an init container that ends."""
+    """Yields the faults of resizePolicy; `is_init` is True for an init container without restartPolicy Always."""
     seen: set[object] = set()
     for here, policy in items(container, "resizePolicy", path):
         name = policy.get("resourceName")
@@ -92,7 +92,7 @@ def _claims(requirements: Fields, known: Collection[object], path: str) -> Itera
             yield f"{here}: {name!r} is used twice by this container"
         used.add((name, request))
         if request:
-            yield from at(join(here, "request"), formats.dns_label(request))
+            yield from with_path(join(here, "request"), formats.dns_label(request))
 
 
 def _ports(container: Fields, path: str) -> Iterator[str]:
@@ -101,11 +101,11 @@ def _ports(container: Fields, path: str) -> Iterator[str]:
         name = port.get("name") or ""
         if name:
             repeated = f"{name!r} is used twice" if name in seen else None
-            yield from at(join(here, "name"), formats.port_name(name) or repeated)
+            yield from with_path(join(here, "name"), formats.port_name(name) or repeated)
             seen.add(name)
-        yield from at(join(here, "containerPort"), formats.port_number(port.get("containerPort")))
+        yield from with_path(join(here, "containerPort"), formats.port_number(port.get("containerPort")))
         if port.get("hostPort"):
-            yield from at(join(here, "hostPort"), formats.port_number(port["hostPort"]))
+            yield from with_path(join(here, "hostPort"), formats.port_number(port["hostPort"]))
 
 
 def _host_ports(
@@ -115,8 +115,8 @@ def _host_ports(
 
     Args:
         taken: the host ports of the containers before this one.
-        is_fixed: True if every host port has to be the container's port.
-        is_filled: True if a port without a host port gets one.
+        is_fixed: True if every hostPort has to be equal to the containerPort.
+        is_filled: True if the API server fills in a missing hostPort with the containerPort.
     """
     for here, port in items(container, "ports", path):
         number = port.get("hostPort") or 0

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from extender.devices.cel.device_selectors import compilation_fault
 from extender.offline.manifests.validation import formats, pods, types, volumes
-from extender.offline.manifests.validation.tree import Fields, at, fields, items, join, names, texts
+from extender.offline.manifests.validation.tree import Fields, fields, items, join, names, texts, with_path
 
 _COSCHEDULING = "scheduling.x-k8s.io/"
 _SPECS = {
@@ -34,7 +34,7 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
 
 
 def is_checked(item: Fields) -> bool:
-    """Returns True unless this is a PodGroup of the coscheduling plugin, whose API has other rules."""
+    """Returns False for a PodGroup of the coscheduling plugin, because its API has other rules."""
     return not str(item.get("apiVersion")).startswith(_COSCHEDULING)
 
 
@@ -61,7 +61,7 @@ def faults(kind: str, item: Fields) -> Iterator[str]:
 
 
 def _without_ignored_source(spec: Fields) -> Fields:
-    """Returns a claim's spec as the API server reads it: without its dataSource, if that has an unsupported kind."""
+    """Returns a claim's spec without a dataSource of an unsupported kind, which the API server ignores."""
     source = fields(spec, "dataSource")
     if spec.get("dataSourceRef") is not None or (source.get("kind"), source.get("apiGroup") or "") in _SOURCES:
         return spec
@@ -122,13 +122,13 @@ def _request(request: Fields, path: str) -> Iterator[str]:
     if mode == "ExactCount" and count < 0:
         yield f"{path}.count: expected a number of at least 1, got {count}"
     for here, selector in items(request, "selectors", path):
-        yield from at(f"{here}.cel.expression", _selector_fault(fields(selector, "cel").get("expression")))
+        yield from with_path(f"{here}.cel.expression", _selector_fault(fields(selector, "cel").get("expression")))
     for here, toleration in items(request, "tolerations", path):
         value = toleration.get("value") or ""
         if toleration.get("operator") == "Exists":
-            yield from at(f"{here}.value", "Exists takes none" if value else None)
+            yield from with_path(f"{here}.value", "must be empty for operator Exists" if value else None)
         else:
-            yield from at(f"{here}.value", formats.label_value(value))
+            yield from with_path(f"{here}.value", formats.label_value(value))
 
 
 def _selector_fault(expression: str | None) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from extender.offline.manifests import schema
 from extender.offline.manifests.validation import formats
-from extender.offline.manifests.validation.tree import Fields, at, fields, items, join, texts
+from extender.offline.manifests.validation.tree import Fields, fields, items, join, texts, with_path
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -37,7 +37,7 @@ def tolerations(spec: Fields, path: str) -> Iterator[str]:
 
 def label_map(labels: Fields, path: str) -> Iterator[str]:
     for key, value in labels.items():
-        yield from at(f"{path}.{key}", formats.qualified_name(key) or formats.label_value(value or ""))
+        yield from with_path(f"{path}.{key}", formats.qualified_name(key) or formats.label_value(value or ""))
 
 
 def label_selector(selector: Fields, path: str) -> Iterator[str]:
@@ -48,15 +48,15 @@ def label_selector(selector: Fields, path: str) -> Iterator[str]:
 
 def _expression(expression: Fields, path: str, *, checks_values: bool = True) -> Iterator[str]:
     values, operator = texts(expression, "values"), expression.get("operator")
-    yield from at(join(path, "key"), formats.qualified_name(expression.get("key") or ""))
+    yield from with_path(join(path, "key"), formats.qualified_name(expression.get("key") or ""))
     if operator in ("In", "NotIn") and not values:
         yield f"{path}.values: is missing; {operator} needs at least one"
     if operator in ("Exists", "DoesNotExist") and values:
-        yield f"{path}.values: {operator} takes none"
+        yield f"{path}.values: must be empty for operator {operator}"
     if operator in ("Gt", "Lt") and len(values) != 1:
         yield f"{path}.values: {operator} takes exactly one"
     for number, value in enumerate(values if checks_values else ()):
-        yield from at(f"{path}.values[{number}]", formats.label_value(value))
+        yield from with_path(f"{path}.values[{number}]", formats.label_value(value))
 
 
 def _node_affinity(affinity: Fields, path: str) -> Iterator[str]:
@@ -86,7 +86,7 @@ def _field_expression(expression: Fields, path: str) -> Iterator[str]:
     if expression.get("key") != "metadata.name":
         yield f"{path}.key: expected metadata.name, the only field of a node that can be selected"
     for number, value in enumerate(values):
-        yield from at(f"{path}.values[{number}]", formats.dns_subdomain(value))
+        yield from with_path(f"{path}.values[{number}]", formats.dns_subdomain(value))
 
 
 def _weight(term: Fields, path: str) -> Iterator[str]:
@@ -107,8 +107,8 @@ def _pod_term(term: Fields, labels: Mapping[str, str], path: str) -> Iterator[st
     for key in ("labelSelector", "namespaceSelector"):
         yield from label_selector(fields(term, key), join(path, key))
     for number, namespace in enumerate(texts(term, "namespaces")):
-        yield from at(f"{path}.namespaces[{number}]", formats.dns_label(namespace))
-    yield from at(join(path, "topologyKey"), formats.qualified_name(term.get("topologyKey") or ""))
+        yield from with_path(f"{path}.namespaces[{number}]", formats.dns_label(namespace))
+    yield from with_path(join(path, "topologyKey"), formats.qualified_name(term.get("topologyKey") or ""))
     yield from _label_keys(term, labels, path)
 
 
@@ -118,7 +118,7 @@ def _label_keys(term: Fields, labels: Mapping[str, str], path: str) -> Iterator[
         if texts(term, field) and term.get("labelSelector") is None:
             yield f"{path}.{field}: needs a labelSelector"
         for number, key in enumerate(texts(term, field)):
-            yield from at(f"{path}.{field}[{number}]", formats.qualified_name(key))
+            yield from with_path(f"{path}.{field}[{number}]", formats.qualified_name(key))
     mismatched = texts(term, "mismatchLabelKeys")
     for key in dict.fromkeys(texts(term, "matchLabelKeys")):
         if key in mismatched:
@@ -128,9 +128,9 @@ def _label_keys(term: Fields, labels: Mapping[str, str], path: str) -> Iterator[
 
 
 def _is_selected_twice(key: str, term: Fields, labels: Mapping[str, str]) -> bool:
-    """Returns True if the selector has several requirements for `key`, and one of them is an expression.
+    """Returns True if the selector requires `key` several times, at least once in an expression.
 
-    The API server adds an expression for each key in `matchLabelKeys` that is a label of the pod.
+    A key in `matchLabelKeys` counts as an expression if the pod has this label, because the API server adds it.
     """
     selector = term.get("labelSelector") or {}
     expressions = Counter(expression.get("key") for _, expression in items(selector, "matchExpressions", ""))
@@ -171,14 +171,14 @@ def toleration(written: Fields, path: str) -> Iterator[str]:
     key, value = written.get("key") or "", written.get("value") or ""
     operator = written.get("operator") or "Equal"
     if key:
-        yield from at(join(path, "key"), formats.qualified_name(key))
+        yield from with_path(join(path, "key"), formats.qualified_name(key))
     elif operator != "Exists":
         yield f"{path}.operator: expected Exists, because there is no key"
     if operator in ("Gt", "Lt"):
         yield f"{path}.operator: expected Exists or Equal; {operator} needs a feature gate that is off by default"
     if operator == "Exists" and value:
-        yield f"{path}.value: Exists takes none"
+        yield f"{path}.value: must be empty for operator Exists"
     if operator == "Equal":
-        yield from at(join(path, "value"), formats.label_value(value))
+        yield from with_path(join(path, "value"), formats.label_value(value))
     if written.get("tolerationSeconds") is not None and written.get("effect") != "NoExecute":
         yield f"{path}.effect: expected NoExecute, because tolerationSeconds is set"

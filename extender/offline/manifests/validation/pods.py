@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from extender.offline.manifests.validation import containers, formats, placement, resources, security, types, volumes
-from extender.offline.manifests.validation.tree import Fields, at, fields, items, join, names, texts
+from extender.offline.manifests.validation.tree import Fields, fields, items, join, names, texts, with_path
 
 _DELETION = ("orphan", "foregroundDeletion")
 _FINALIZERS = ("kubernetes", *_DELETION)
@@ -52,13 +52,13 @@ def metadata_faults(metadata: Fields, name_fault: Callable[[str], str | None]) -
     `name_fault` checks the name, and also generateName, which is the beginning of a name.
     """
     if metadata.get("name"):
-        yield from at("metadata.name", name_fault(metadata["name"]))
+        yield from with_path("metadata.name", name_fault(metadata["name"]))
     if prefix := metadata.get("generateName"):
         # upstream maskTrailingDash
         ending = prefix[:-2] + "a" if len(prefix) > 1 and prefix.endswith("-") else prefix
-        yield from at("metadata.generateName", name_fault(ending))
+        yield from with_path("metadata.generateName", name_fault(ending))
     if metadata.get("namespace"):
-        yield from at("metadata.namespace", formats.dns_label(metadata["namespace"]))
+        yield from with_path("metadata.namespace", formats.dns_label(metadata["namespace"]))
     yield from volumes.labels_and_annotations(metadata, "metadata")
     yield from _finalizers(texts(metadata, "finalizers"), "metadata.finalizers")
     yield from _owners(metadata)
@@ -67,7 +67,7 @@ def metadata_faults(metadata: Fields, name_fault: Callable[[str], str | None]) -
 def _finalizers(finalizers: Sequence[str], path: str) -> Iterator[str]:
     for number, name in enumerate(finalizers):
         unqualified = None if "/" in name or name in _FINALIZERS else f"{name!r} has no domain, like example.com/{name}"
-        yield from at(f"{path}[{number}]", formats.qualified_name(name) or unqualified)
+        yield from with_path(f"{path}[{number}]", formats.qualified_name(name) or unqualified)
     if {*_DELETION} <= {*finalizers}:
         yield f"{path}: {' and '.join(_DELETION)} cannot both be set"
 
@@ -115,12 +115,12 @@ def _dns(spec: Fields, path: str) -> Iterator[str]:
     if len(searches) > _MOST_SEARCHES or len(" ".join(searches)) > _LONGEST_SEARCHES:
         yield f"{here}.searches: expected at most {_MOST_SEARCHES}, with {_LONGEST_SEARCHES} characters in total"
     for number, search in enumerate(searches):
-        yield from at(f"{here}.searches[{number}]", formats.search_domain(search))
+        yield from with_path(f"{here}.searches[{number}]", formats.search_domain(search))
 
 
 def _simple_fields(spec: Fields, path: str) -> Iterator[str]:
     if spec.get("runtimeClassName") is not None:
-        yield from at(join(path, "runtimeClassName"), formats.dns_subdomain(spec["runtimeClassName"]))
+        yield from with_path(join(path, "runtimeClassName"), formats.dns_subdomain(spec["runtimeClassName"]))
     if spec.get("shareProcessNamespace") and spec.get("hostPID"):
         yield f"{path}.shareProcessNamespace: cannot be true together with hostPID"
     yield from _host_name(spec.get("hostnameOverride"), spec, f"{path}.hostnameOverride")
@@ -133,7 +133,7 @@ def _simple_fields(spec: Fields, path: str) -> Iterator[str]:
 def _host_name(name: str | None, spec: Fields, path: str) -> Iterator[str]:
     if name is None:
         return
-    yield from at(path, formats.dns_subdomain(name))
+    yield from with_path(path, formats.dns_subdomain(name))
     if len(name) > _LONGEST_HOST_NAME:
         yield f"{path}: is longer than {_LONGEST_HOST_NAME} characters"
     for field in ("setHostnameAsFQDN", "hostNetwork"):

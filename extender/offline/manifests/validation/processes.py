@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from extender.offline.manifests.validation import formats
 from extender.offline.manifests.validation.sources import field_path
-from extender.offline.manifests.validation.tree import Fields, at, fields, items, join
+from extender.offline.manifests.validation.tree import Fields, fields, items, join, with_path
 
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _FIELD_PATHS = (
@@ -23,8 +23,8 @@ def faults(
 
     Args:
         volumes: the pod's volumes by name.
-        grace_period: how many seconds the pod may take to end.
-        may_have_probes: False for an init container that has to end.
+        may_have_probes: False for an init container without restartPolicy Always.
+        grace_period: the seconds that the pod has for its end.
     """
     for here, variable in items(container, "env", path):
         yield from _variable(variable, volumes, here)
@@ -62,7 +62,7 @@ def _ports(probe: Fields, path: str) -> Iterator[str]:
         if probe.get(handler) is not None:
             port = probe[handler].get("port")
             fault = formats.port_name(port) if isinstance(port, str) else formats.port_number(port)
-            yield from at(f"{path}.{handler}.port", fault)
+            yield from with_path(f"{path}.{handler}.port", fault)
 
 
 def _hooks(container: Fields, grace_period: int, path: str) -> Iterator[str]:

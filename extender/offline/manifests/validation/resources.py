@@ -8,7 +8,7 @@ from extender.model.pod import Pod, ResourceRequirements
 from extender.model.quantity import Quantity, milli_from_nano, nano, units_from_nano
 from extender.model.requests import container_totals, is_extended
 from extender.offline.manifests.validation import formats
-from extender.offline.manifests.validation.tree import Fields, at, fields, join
+from extender.offline.manifests.validation.tree import Fields, fields, join, with_path
 
 Amounts = Mapping[str, Quantity]
 _NONE: Amounts = {}
@@ -33,7 +33,7 @@ def overhead(amounts: Fields, path: str) -> Iterator[str]:
 def disagreements(requests: Amounts, limits: Amounts, path: str) -> Iterator[str]:
     """Yields requests that exceed their limits, and huge pages without a request for cpu or memory."""
     for name, amount in requests.items():
-        yield from at(f"{path}.requests.{name}", _against_limit(name, amount, limits))
+        yield from with_path(f"{path}.requests.{name}", _against_limit(name, amount, limits))
     names = {*requests, *limits}
     if any(name.startswith(formats.HUGE_PAGES) for name in names) and not names & {"cpu", "memory"}:
         yield f"{path}: {formats.HUGE_PAGES}SIZE can only be requested together with cpu or memory"
@@ -53,7 +53,7 @@ def of_admitted(pod: Pod) -> Iterator[str]:
 
 
 def _of_whole_and_parts(pod: Pod, whole: ResourceRequirements) -> Iterator[str]:
-    """Yields pod-level amounts that contradict the amounts of the containers, such as a smaller sum."""
+    """Yields pod-level amounts that are too small for the containers, and containers' limits that are too large."""
     for name, nanos in container_totals(pod).items():
         if name in (whole.requests or _NONE) and nano((whole.requests or _NONE)[name]) < nanos:
             amount = (whole.requests or _NONE)[name]
@@ -73,7 +73,7 @@ def _of_whole_and_parts(pod: Pod, whole: ResourceRequirements) -> Iterator[str]:
 def _against_limit(name: str, amount: Quantity, limits: Amounts) -> str | None:
     is_exact = is_extended(name) or name.startswith(formats.HUGE_PAGES)  # cannot be overcommitted
     if name not in limits:
-        return "has no limit; expected one of the same amount" if is_exact else None
+        return "has no limit; expected a limit of the same amount" if is_exact else None
     if is_exact and nano(amount) != nano(limits[name]):
         return f"{amount} is not equal to its limit of {limits[name]}"
     return f"{amount} is more than its limit of {limits[name]}" if nano(amount) > nano(limits[name]) else None
@@ -82,7 +82,7 @@ def _against_limit(name: str, amount: Quantity, limits: Amounts) -> str | None:
 def _amounts(amounts: Amounts, path: str, fault_of_name: Callable[[str], str | None]) -> Iterator[str]:
     for name, amount in amounts.items():
         here = join(path, name)
-        yield from at(here, fault_of_name(name))
+        yield from with_path(here, fault_of_name(name))
         if is_extended(name) and milli_from_nano(nano(amount)) % 1000:
             yield f"{here}: {amount} is not a whole number"
         if name.startswith(formats.HUGE_PAGES) and not _is_of_pages(name, nano(amount)):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from extender.offline.manifests.validation import formats
-from extender.offline.manifests.validation.tree import Fields, at, fields, items, join, names
+from extender.offline.manifests.validation.tree import Fields, fields, items, join, names, with_path
 
 _SYSTEMS = ("linux", "windows")
 _LOCALHOST = "Localhost"
@@ -79,7 +79,7 @@ def seccomp_profile(profile: Fields, path: str) -> Iterator[str]:
     elif local is None:
         yield f"{here}: is missing; type {_LOCALHOST} needs it"
     else:
-        yield from at(here, formats.relative_path(local))
+        yield from with_path(here, formats.relative_path(local))
 
 
 def app_armor_profile(profile: Fields, path: str) -> Iterator[str]:
@@ -102,7 +102,7 @@ def _unused_profile(local: str | None, path: str) -> Iterator[str]:
 def windows_options(options: Fields, path: str) -> Iterator[str]:
     name, credentials = options.get("gmsaCredentialSpecName"), options.get("gmsaCredentialSpec")
     if name is not None:
-        yield from at(f"{path}.gmsaCredentialSpecName", formats.dns_subdomain(name))
+        yield from with_path(f"{path}.gmsaCredentialSpecName", formats.dns_subdomain(name))
     if credentials is not None and not 0 < len(credentials.encode()) <= _LONGEST_CREDENTIALS:
         yield f"{path}.gmsaCredentialSpec: expected 1 to {_LONGEST_CREDENTIALS} bytes"
     if options.get("runAsUserName") is not None and not _is_windows_user(options["runAsUserName"]):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from extender.offline.manifests.validation import formats
 from extender.offline.manifests.validation.placement import label_selector
-from extender.offline.manifests.validation.tree import Fields, at, fields, items
+from extender.offline.manifests.validation.tree import Fields, fields, items, with_path
 
 # The first three letters of an iSCSI name -> the form of the whole name.
 _ISCSI_NAMES = {
@@ -92,7 +92,7 @@ def _projected(source: Fields, path: str) -> Iterator[str]:
 
 
 def _written(projection: Fields) -> Iterator[str]:
-    """Yields the file paths of one source of a projected volume, as far as the manifest names them."""
+    """Yields the paths of the files that one source of a projected volume writes, if the manifest names them."""
     for part in ("secret", "configMap", "downwardAPI"):
         yield from (item["path"] for _, item in items(fields(projection, part), "items", "") if item.get("path"))
     if projection.get("clusterTrustBundle") is not None:
@@ -137,7 +137,7 @@ def field_path(reference: Fields, allowed: tuple[str, ...], path: str) -> Iterat
     text = reference.get("fieldPath") or ""
     if key := _BY_KEY.fullmatch(text):
         name = key[2].lower() if key[1] == "annotations" else key[2]
-        yield from at(f"{path}.fieldPath", formats.qualified_name(name))
+        yield from with_path(f"{path}.fieldPath", formats.qualified_name(name))
     elif text and text not in allowed:
         yield f"{path}.fieldPath: {text!r} cannot be read; expected {', '.join(allowed)}"
     if reference.get("apiVersion") not in (None, "", "v1"):

@@ -13,7 +13,7 @@ def join(path: str, key: object) -> str:
 
 
 def fields(parent: Fields, *keys: str) -> Fields:
-    """Returns the map found by following the keys; an empty one if it is missing."""
+    """Returns the map that the keys lead to, such as spec.affinity; an empty map if it is missing or null."""
     value: Any = parent
     for key in keys:
         value = value.get(key) or {}
@@ -42,11 +42,11 @@ def names(
     seen = set() if seen is None else seen
     for here, item in items(parent, key, path):
         name = item.get("name") or ""
-        yield from at(join(here, "name"), fault(name) or (f"{name!r} is used twice" if name in seen else None))
+        yield from with_path(join(here, "name"), fault(name) or (f"{name!r} is used twice" if name in seen else None))
         seen.add(name)
 
 
-def at(path: str, fault: str | None) -> Iterator[str]:
-    """Yields the fault with its path, if there is one."""
+def with_path(path: str, fault: str | None) -> Iterator[str]:
+    """Yields "path: fault"; yields nothing if `fault` is None."""
     if fault is not None:
         yield f"{path}: {fault}"

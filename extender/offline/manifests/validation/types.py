@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from extender.offline.manifests import schema
 from extender.offline.manifests.validation import formats, security, sources
-from extender.offline.manifests.validation.tree import Fields, at, join, texts
+from extender.offline.manifests.validation.tree import Fields, join, texts, with_path
 
 _INT32_MAX = 2**31 - 1
 _COUNT, _POSITIVE, _SEVERAL = (0, _INT32_MAX), (1, _INT32_MAX), (0, 255)
@@ -298,7 +298,7 @@ _FORMATS: Mapping[str, Callable[[str], str | None]] = {
 
 
 def _resource_field(reference: Fields, path: str) -> Iterator[str]:
-    yield from at(f"{path}.divisor", formats.divisor(reference.get("resource") or "", reference.get("divisor")))
+    yield from with_path(f"{path}.divisor", formats.divisor(reference.get("resource") or "", reference.get("divisor")))
 
 
 def _parameters(configuration: Fields, path: str) -> Iterator[str]:
@@ -347,4 +347,4 @@ def _of_field(key: str, field: str, parent: Fields, path: str) -> Iterator[str]:
                 yield f"{path}: expected a number from {lowest} to {highest}, got {number}"
     if value and key in _FORMATS:
         for text in texts(parent, field) if isinstance(value, list) else [value]:
-            yield from at(path, _FORMATS[key](text))
+            yield from with_path(path, _FORMATS[key](text))

@@ -8,7 +8,7 @@ from extender.errors import MalformedQuantity
 from extender.model.quantity import nano
 from extender.offline.manifests.validation import formats
 from extender.offline.manifests.validation.placement import label_map, label_selector
-from extender.offline.manifests.validation.tree import Fields, at, fields, items, join, names, texts
+from extender.offline.manifests.validation.tree import Fields, fields, items, join, names, texts, with_path
 
 _ACCESS_MODES = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")
 _VOLUME_MODES = ("Block", "Filesystem")
@@ -30,7 +30,7 @@ def faults(spec: Fields, pod_name: str, path: str) -> Iterator[str]:
 def labels_and_annotations(metadata: Fields, path: str) -> Iterator[str]:
     yield from label_map(fields(metadata, "labels"), f"{path}.labels")
     for key in fields(metadata, "annotations"):
-        yield from at(f"{path}.annotations.{key}", formats.qualified_name(key.lower()))
+        yield from with_path(f"{path}.annotations.{key}", formats.qualified_name(key.lower()))
 
 
 def template_metadata(metadata: Fields, path: str) -> Iterator[str]:
@@ -71,13 +71,13 @@ def _data_source(source: Fields | None, path: str) -> Iterator[str]:
     group = source.get("apiGroup") or ""
     if not group and source.get("kind") != "PersistentVolumeClaim":
         yield f"{path}.apiGroup: is missing; only a PersistentVolumeClaim needs none"
-    yield from at(f"{path}.apiGroup", formats.dns_subdomain(group) if group else None)
+    yield from with_path(f"{path}.apiGroup", formats.dns_subdomain(group) if group else None)
     namespace = source.get("namespace") or ""
-    yield from at(f"{path}.namespace", formats.dns_label(namespace) if namespace else None)
+    yield from with_path(f"{path}.namespace", formats.dns_label(namespace) if namespace else None)
 
 
 def _same_source(source: Fields, reference: Fields) -> bool:
-    """Returns True if both name the same object, and `reference` does not name a namespace."""
+    """Returns True if `source` and `reference` name the same object, and `reference` names no namespace."""
     both = [(each.get("apiGroup") or "", each.get("kind"), each.get("name")) for each in (source, reference)]
     return both[0] == both[1] and not reference.get("namespace")
 
@@ -107,4 +107,4 @@ def _device_claims(spec: Fields, path: str) -> Iterator[str]:
         if len(sources) != 1:
             yield f"{here}: expected either resourceClaimName or resourceClaimTemplateName"
         for source in sources:
-            yield from at(join(here, source), formats.dns_subdomain(claim[source]))
+            yield from with_path(join(here, source), formats.dns_subdomain(claim[source]))

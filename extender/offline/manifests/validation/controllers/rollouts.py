@@ -46,7 +46,11 @@ def of_stateful_set(spec: Fields) -> Iterator[str]:
 
 
 def _shares(update: Fields, path: str, limited: tuple[str, ...] = _SHARES[:1]) -> Iterator[str]:
-    """Yields the faults of maxUnavailable and maxSurge; percentages in the `limited` fields must not exceed 100%."""
+    """Yields the faults of maxUnavailable and maxSurge.
+
+    Args:
+        limited: the fields in which a percentage must not exceed 100%.
+    """
     for field in _SHARES:
         share = update.get(field, 0)
         is_valid = _PERCENT.fullmatch(share) if isinstance(share, str) else isinstance(share, int) and share >= 0

@@ -32,7 +32,8 @@ def zone_fault(zone: str) -> str | None:
 def _zones() -> frozenset[str]:
     """Returns the names of all time zones.
 
-    The package tzdata has the same list as the API server. The list of this machine may be a different one.
+    They are read from the package tzdata, which has the same list as the API server. This machine may have another
+    list.
     """
     return frozenset((resources.files("tzdata") / "zones").read_text().split())
 

@@ -12,7 +12,7 @@ from extender.model.selectors import compile_selector
 from extender.offline.manifests.validation import formats, pods, types, volumes
 from extender.offline.manifests.validation.controllers import rollouts, schedules
 from extender.offline.manifests.validation.placement import label_selector
-from extender.offline.manifests.validation.tree import Fields, at, fields, items, join
+from extender.offline.manifests.validation.tree import Fields, fields, items, join, with_path
 
 _JOBS = ("Job", "CronJob")
 _SELECTING = ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet")
@@ -31,7 +31,7 @@ def faults(kind: str, item: Fields, template: Fields, path: str) -> Iterator[str
     For a kind that is not known here, only the template is checked.
     """
     if kind in _KNOWN:
-        yield from at("apiVersion", _version_fault(kind, item.get("apiVersion")))
+        yield from with_path("apiVersion", _version_fault(kind, item.get("apiVersion")))
     if kind == "Pod":
         yield from pods.of_pod(item)
         return
@@ -106,7 +106,7 @@ def _plain_selector(selector: Fields, template: Fields, path: str) -> Iterator[s
 
 def _stateful_set(spec: Fields) -> Iterator[str]:
     if spec.get("serviceName"):
-        yield from at("spec.serviceName", formats.dns_label(spec["serviceName"]))
+        yield from with_path("spec.serviceName", formats.dns_label(spec["serviceName"]))
     for here, claim in items(spec, "volumeClaimTemplates", "spec"):
         yield from volumes.claim_spec(fields(claim, "spec"), join(here, "spec"))
 
@@ -115,9 +115,9 @@ def _job(kind: str, name: str, spec: Fields, template: Fields, path: str) -> Ite
     job, here = spec, "spec"
     if kind == "CronJob":
         job, here = fields(spec, "jobTemplate", "spec"), "spec.jobTemplate.spec"
-        yield from at("spec.schedule", schedules.fault(spec.get("schedule") or ""))
+        yield from with_path("spec.schedule", schedules.fault(spec.get("schedule") or ""))
         if spec.get("timeZone") is not None:
-            yield from at("spec.timeZone", schedules.zone_fault(spec["timeZone"]))
+            yield from with_path("spec.timeZone", schedules.zone_fault(spec["timeZone"]))
     if fields(template, "spec").get("restartPolicy") not in ("OnFailure", "Never"):
         yield f"{path}.spec.restartPolicy: expected OnFailure or Never, because a Job ends"
     is_defaulted = kind == "Job" and job.get("parallelism") is None
@@ -141,7 +141,7 @@ def _indexes(job: Fields, name: str, here: str) -> Iterator[str]:
         yield f"{here}.parallelism: expected at most {_MOST_INDEXED} with completionMode Indexed"
     if job.get("completions"):
         last = formats.dns_label(f"{name}-{job['completions'] - 1}")
-        yield from at("metadata.name", last and f"its last pod would have no valid name: {last}")
+        yield from with_path("metadata.name", last and f"its last pod would have no valid name: {last}")
 
 
 def _failures(job: Fields, pod_spec: Fields, here: str) -> Iterator[str]:
