@@ -1,4 +1,4 @@
-"""Reads the other extenders that a policy names.
+"""Reads the HTTP extenders that a policy names.
 
 Source: upstream validateExtenders and scheduler.buildExtenders; k8s.io/kube-scheduler/config/v1 Extender, and
 LegacyExtender in v1.22; client-go's rest.TLSConfigFor.
@@ -168,7 +168,7 @@ class LegacyExtenderSpec(_Extender):
 
 
 def read_extenders(specs: Sequence[ExtenderSpec | LegacyExtenderSpec], faults: Faults) -> tuple[ExtenderConfig, ...]:
-    """Returns the extenders in the order in which they are called: ignorable ones come last."""
+    """Returns the extenders in the order in which they are called: ignorable extenders come last."""
     managed: set[str] = set()
     for index, spec in enumerate(specs):
         path = f"extenders[{index}]"
@@ -184,9 +184,9 @@ def read_extenders(specs: Sequence[ExtenderSpec | LegacyExtenderSpec], faults: F
 
 
 def ignoring(profile: Profile, resources: Collection[str]) -> Profile:
-    """Returns the profile with a NodeResourcesFit that ignores these resources, because extenders manage them.
+    """Returns the profile with a NodeResourcesFit that ignores `resources`, because extenders manage them.
 
-    As upstream, they replace the ignoredResources in the plugin's arguments.
+    As upstream, `resources` replaces the ignoredResources in the plugin's arguments.
     """
     if not resources:
         return profile

@@ -26,7 +26,7 @@ class Faults:
         self.messages: list[str] = []
 
     def add(self, path: str, what: str, wrong: str = "", right: Iterable[str] = ()) -> None:
-        """Adds a fault; if the name `wrong` resembles one in `right`, the message suggests it."""
+        """Adds a fault. The message suggests the name in `right` that resembles `wrong`, if there is such a name."""
         self.messages.append(with_suggestion(f"{path}: {what}", wrong, right))
 
     def require(self, path: str) -> None:
@@ -35,9 +35,10 @@ class Faults:
             self.add(path, "required")
 
     def read(self, model: type[M], value: object, path: str = "") -> M | None:
-        """Returns `value` as an instance of `model`; adds a fault for each faulty part and leaves that part out.
+        """Returns `value` as an instance of `model`, without the parts that have a fault; adds these faults.
 
-        Leaving it out lets the other parts be checked too. Returns None if a required part is faulty or missing.
+        A faulty part is left out so that the other parts are checked too. Returns None if a required part is faulty or
+        missing.
         """
         document = _without_nulls(value)
         wrong: list[Location] = []
@@ -115,14 +116,15 @@ def _without_nulls(value: object) -> object:
 
 
 def _prune(document: dict[str, Any], locations: Iterable[Location]) -> bool:
-    """Removes the value at each location; returns True if any was removed."""
+    """Removes the value at each location; returns True if any value was removed."""
     return sum(_remove(document, location) for location in locations) > 0
 
 
 def _remove(document: dict[str, Any], location: Location) -> bool:
-    """Deletes the value at the location, or the innermost field around it; returns False if it is absent.
+    """Deletes the field at the location; returns False if nothing was deleted.
 
-    A list is deleted as a whole, because the indices of its other elements must not change.
+    If the field is missing, or an element of a list, the innermost field around it is deleted: the other elements of a
+    list must keep their indices.
     """
     if not location:
         return False

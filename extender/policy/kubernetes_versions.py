@@ -1,4 +1,4 @@
-"""Lists the defaults of feature gates in other Kubernetes versions; `FeatureGates` has those of the current one."""
+"""Lists the defaults of feature gates in other Kubernetes versions; `FeatureGates` has the current defaults."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ _VERSION = re.compile(r"v?(\d+\.\d+)(\.\d+)?")
 
 
 def upgraded(current: FeatureGates, target: str) -> FeatureGates:
-    """Returns the gates after an upgrade: gates that differ from this version's defaults keep their value.
+    """Returns the gates after an upgrade to `target`.
+
+    A gate that is not at the current version's default counts as set by a user. It keeps its value, unless `target`
+    names the gate.
 
     Args:
         current: the gates in force before.
@@ -45,12 +48,12 @@ def upgraded(current: FeatureGates, target: str) -> FeatureGates:
 
 
 def changes(before: FeatureGates, after: FeatureGates) -> str:
-    """Returns the gates that differ, as "A=true, B=false"; empty if none does."""
+    """Returns the gates of `after` that differ from `before`, as "A=true, B=false"; empty if all are equal."""
     old, new = by_name(before), by_name(after)
     return ", ".join(f"{name}={str(on).lower()}" for name, on in new.items() if on != old[name])
 
 
 def by_name(features: FeatureGates) -> dict[str, bool]:
-    """Returns each gate by its name in Kubernetes, with True if it is on."""
+    """Returns the gates as {name in Kubernetes: True if the gate is on}."""
     values = asdict(features)
     return {name: values[field] for name, field in BY_NAME.items()}

@@ -44,7 +44,7 @@ def search_last(folder: str) -> None:
 
 @contextmanager
 def fresh_imports(folder: str) -> Iterator[None]:
-    """Imports the folder's modules again within the block; restores the previous ones if the block raises."""
+    """Imports the folder's modules again within the block; restores the previous modules if the block raises."""
     before = _modules_of(folder)
     _drop(before)
     importlib.invalidate_caches()
@@ -98,8 +98,8 @@ class Library:
         Args:
             host: the process that runs users' rules; without it, their errors are raised.
             folder: the policy's folder.
-            imports: True if the policy may name modules, which are then imported and run; installed entry points may
-                always be named.
+            imports: True if the policy may name modules. They are imported, which runs their code. Installed entry
+                points may always be named.
         """
         self.registry = registry
         self._rules = rules or {}
@@ -118,10 +118,12 @@ class Library:
         return ":" in name or name in self._rules or any(point.name == name for point in _entry_points())
 
     def find_rule(self, name: str, path: str, faults: Faults, others: Iterable[str]) -> Plugin[BaseModel] | None:
-        """Returns the user's rule of this name; if unknown, adds a fault, which may suggest one of `others`."""
+        """Returns the user's rule of this name, or else adds a fault that may suggest one of the names in `others`."""
         module = name.partition(":")[0]
         if ":" in name and name not in self._rules and not self._imports:
-            faults.add(path, f"{name}: a rule is imported only if --policy names the policy; save it beside the rule")
+            faults.add(
+                path, f"{name}: a rule is imported only if --policy names the policy; save the policy beside the rule"
+            )
             return None
         if module in self._not_importable:  # the module's first rule has already reported this
             return None
@@ -164,7 +166,7 @@ class Library:
         exists = own.with_suffix(".py").exists() or (own / "__init__.py").exists()
         if self._folder and exists and not _is_from(self._folder, sys.modules[name]):
             raise ImportError(
-                f"an installed module {name} hides the one beside the policy; rename the one beside the policy"
+                f"an installed module {name} hides the module beside the policy; rename the module beside the policy"
             )
 
     def _as_plugin(self, name: str, rule: RuleFunction[..., object]) -> Plugin[BaseModel]:

@@ -57,10 +57,10 @@ def _kind(document: object) -> str:
 
 
 def _content(config_map: object) -> str:
-    """Returns the only value in the ConfigMap's data; of several values, the one that is a policy.
+    """Returns the only text in the ConfigMap's data; if there are several, the only text that is a policy.
 
     Raises:
-        ConfigurationError: there is no value, or not exactly one of several is a policy.
+        ConfigurationError: there is no text, or not exactly one of several texts is a policy.
     """
     data = config_map.get("data") if isinstance(config_map, Mapping) else None
     texts = [text for text in data.values() if isinstance(text, str)] if isinstance(data, Mapping) else []

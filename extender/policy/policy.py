@@ -25,7 +25,8 @@ def with_gates(
 ) -> FeatureGates:
     """Returns `base` with these gates switched on or off; adds a fault for each unknown gate.
 
-    `gates`: True or False for each gate, by its name in Kubernetes.
+    Args:
+        gates: {name of the gate in Kubernetes: True to switch it on}.
     """
     for name in gates.keys() - BY_NAME.keys():
         faults.add(f"{path}.{name}", "unknown feature gate, or one without effect on scheduling", name, BY_NAME)
@@ -33,7 +34,7 @@ def with_gates(
 
 
 def parsed(text: str, base: FeatureGates = DEFAULT_FEATURES) -> FeatureGates:
-    """Returns `base` with the gates in a text like "A=true,B=false" applied (kube-scheduler's --feature-gates).
+    """Returns `base` changed by a text like "A=true,B=false", as in kube-scheduler's --feature-gates.
 
     Raises:
         ConfigurationError: lists every fault.
@@ -73,9 +74,10 @@ class Policy:
     burst: int = 0
 
     def scheduler_profiles(self, profiles: Iterable[Profile] | None = None) -> Profiles:
-        """Returns the policy's profiles, or `profiles`, as a scheduler with the policy's extenders uses them.
+        """Returns the given profiles, or else the policy's own, with the policy's extenders, gates and watched kinds.
 
-        In these profiles, NodeResourcesFit ignores the resources that an extender manages alone (ignoredByScheduler).
+        In the returned profiles, NodeResourcesFit ignores the resources that an extender manages alone
+        (ignoredByScheduler).
         """
         ignored = frozenset().union(*(config.ignored_resources for config in self.extenders))
         chosen = self.profiles if profiles is None else profiles

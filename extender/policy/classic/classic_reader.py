@@ -155,7 +155,7 @@ def _users_rule(
     library: Library,
     faults: Faults,
 ) -> Iterator[Any]:
-    """Yields the user's rule that `spec` names; if there is none, adds a fault, which may suggest a `known` name."""
+    """Yields the user's rule that `spec` names, or else adds a fault that may suggest one of the `known` names."""
     plugin = library.find_rule(spec.name, f"{path}.name", faults, known)
     if plugin is None:
         return

@@ -1,8 +1,10 @@
 """Defines the fields of a KubeSchedulerConfiguration, and computes which plugins run at an extension point.
 
-Which plugins run follows from those enabled and disabled at the point itself and by multiPoint. Plugin names are not
-checked here. Source: k8s.io/kube-scheduler/config/v1, upstream apis/config/v1/default_plugins.go mergePluginSet,
-framework/runtime expandMultiPointPlugins and getValidScoreWeights.
+A profile enables and disables plugins at a single point, or at all points by multiPoint; `running` combines the two.
+Plugin names are not checked here.
+
+Source: k8s.io/kube-scheduler/config/v1, upstream apis/config/v1/default_plugins.go mergePluginSet, framework/runtime
+expandMultiPointPlugins and getValidScoreWeights.
 """
 
 from __future__ import annotations
@@ -36,8 +38,11 @@ class PluginSet:
     enabled: tuple[Enabled, ...] = ()
     disabled: frozenset[str] = frozenset()
 
-    def over(self, default: PluginSet) -> PluginSet:
-        """Merges this set into the default one. A plugin in both keeps its default place, but gets the new weight."""
+    def merged_into(self, default: PluginSet) -> PluginSet:
+        """Returns the default set changed by this set.
+
+        A plugin in both sets keeps its place in the default set, but gets the weight of this set.
+        """
         disabled = self.disabled | default.disabled
         own = {plugin.name: plugin for plugin in self.enabled}
         defaults = [
@@ -73,7 +78,7 @@ def running(point: PluginSet, multi_point: PluginSet, extends: Callable[[str], b
 
 
 def weights(score: Sequence[Enabled], multi_point: Sequence[Enabled]) -> dict[str, int]:
-    """Returns the weight of each plugin's scores: the weight at score, else the one at multiPoint, else 1."""
+    """Returns the weight of each plugin's scores: set at score, or else at multiPoint, or else 1."""
     by_name: dict[str, int] = {}
     for plugin in (*score, *multi_point):
         by_name.setdefault(plugin.name, plugin.weight or 1)
@@ -104,7 +109,7 @@ class PluginSpec(Strict):
     name: str = ""
     """The name of the plugin; in `disabled`, * means all plugins."""
     weight: Weight = 0
-    """The weight of its score; 0: the default one."""
+    """The weight of its score; 0 means the default weight."""
 
 
 class PluginSetSpec(Strict):
@@ -194,7 +199,7 @@ class ConfigurationSpec(Strict):
     leader_election: Ignored = Ignored()
     """Accepted and ignored: use the settings instead."""
     client_connection: ClientConnectionSpec = ClientConnectionSpec()
-    """How `extender schedule` may call the API server."""
+    """Limits for the calls of `extender schedule` to the API server."""
     enable_profiling: bool = True
     """Accepted and ignored."""
     enable_contention_profiling: bool = True

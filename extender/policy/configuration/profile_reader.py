@@ -144,7 +144,7 @@ class _ProfileReader:
         default = [plugin for plugin in library.registry.values() if plugin.default]
         self._plugins |= {plugin.name: plugin for plugin in default}
         by_default = PluginSet(tuple(Enabled(plugin.name, plugin.weight) for plugin in default))
-        self._multi_point = self._sets[MULTI_POINT].over(by_default)
+        self._multi_point = self._sets[MULTI_POINT].merged_into(by_default)
         self._arguments = dict(self._configured())
 
     def read(self, name: str, percentage: int) -> Profile:
@@ -173,7 +173,7 @@ class _ProfileReader:
     # ---- the plugins that a profile names
 
     def _checked(self, point: str, spec: PluginSetSpec) -> PluginSet:
-        """Returns the plugins set at the point; leaves out entries that have a fault, and adds the fault."""
+        """Returns the plugins set at the point, except entries that have a fault; adds these faults."""
         path = f"{self._path}.plugins.{point}"
         enabled: list[Enabled] = []
         for index, plugin in enumerate(spec.enabled):
@@ -220,9 +220,9 @@ class _ProfileReader:
         return running(self._sets[point], self._multi_point, lambda name: self._plugins[name].extends(point))
 
     def _predicates(self) -> tuple[list[Predicate], tuple[str, ...]]:
-        """Returns the predicates in the order of preFilter, and their names in the order of filter.
+        """Returns (predicates, names): the predicates in preFilter's order, and their names in filter's order.
 
-        The names are () if both orders are the same.
+        `names` is () if both orders are the same.
         """
         pre_filters = self._running("preFilter")
         filters = self._running(FILTER)
@@ -269,15 +269,15 @@ class _ProfileReader:
     def _refuse_unprepared(self) -> None:
         """Adds a fault for each plugin that runs at a point, but is disabled at an earlier point that it depends on.
 
-        With such a profile, kube-scheduler would fail every pod at that plugin. The webhook and the offline commands
-        reserve nothing, so the points of the loop are left to `_unsupported`.
+        With such a profile, kube-scheduler would fail every pod at that plugin. Points of the loop are left to
+        `_unsupported`, because the webhook and the offline commands can do without them.
         """
         for point, what in self._unprepared():
             if point not in POINTS_OF_THE_LOOP:
                 self._faults.add(f"{self._path}.plugins.{point}", what)
 
     def _unprepared(self) -> Iterator[tuple[str, str]]:
-        """Yields the point and a text for each need of a plugin that the profile does not meet."""
+        """Yields (point, message) for each plugin that runs at a point, but not at an earlier point that it needs."""
         for name, plugin in sorted(self._plugins.items()):
             for point, before in plugin.needs:
                 if name in self._running(point) and name not in self._running(before):
@@ -285,9 +285,10 @@ class _ProfileReader:
                     yield point, f"{name} requires its {before}, which is disabled; {advice}"
 
     def _reserving(self) -> frozenset[str]:
-        """Returns the plugins that make reservations.
+        """Returns the plugins that reserve something for a pod, such as its volumes.
 
-        They reserve what they found at filter. If that is disabled, a plugin reserves nothing unless it needs it.
+        A plugin reserves what its filter found. It is left out if its filter is disabled, unless it requires the
+        filter: then `_unsupported` reports the profile.
         """
         filtering = self._running(FILTER)
         return frozenset(
@@ -317,7 +318,7 @@ class _ProfileReader:
     def _enforces_gangs(self) -> bool:
         """Returns True unless the profile disables GangScheduling; the plugin's feature gate enables it by default."""
         by_gate = PluginSet((Enabled(GANG_SCHEDULING),))
-        return any(plugin.name == GANG_SCHEDULING for plugin in self._sets[MULTI_POINT].over(by_gate).enabled)
+        return any(plugin.name == GANG_SCHEDULING for plugin in self._sets[MULTI_POINT].merged_into(by_gate).enabled)
 
     def _preemption(self) -> CandidateLimits | None:
         enabled = PREEMPTION in self._running(POST_FILTER)
