@@ -126,16 +126,13 @@ class _Unelected:
         """
 
     def settle(self) -> None:
-        """Finds out the outcome of writes that got no answer. Call it about once a second after the cache is filled."""
+        """Finds out the outcome of unsettled writes. Call it about once a second after the cache is filled."""
         # Earlier processes ended before this process requested its lists, so every list shows their last writes.
         self.settlement.caught_up(LONG_AGO)
         self.settlement.advance()
 
     def settling(self) -> str | None:
-        """Returns a message while a write of an earlier process may still arrive; otherwise None.
-
-        While there is a message, this process must not schedule.
-        """
+        """Returns why this process must not schedule yet; None once the outcome of all earlier writes is known."""
         return self.settlement.waiting_for()
 
     def waiting_for(self) -> Mapping[str, str | None]:
@@ -298,7 +295,7 @@ class ElectedFeed:
         self.settlement.advance()
 
     def settling(self) -> None:
-        """Returns None, because the elector lets this process lead only once no earlier write can arrive."""
+        """Returns None, because the elector lets this process lead only once it knows all earlier writes."""
 
     def waiting_for(self) -> Mapping[str, str | None]:
         return {"lease": self._elector.waiting_for()}
@@ -311,7 +308,7 @@ class ElectedFeed:
         return {self._name: self._elector.leading()}
 
     def _eligible(self) -> bool:
-        """Returns True if the cache is up to date. Otherwise another replica should lead."""
+        """Returns True if the cache is up to date, or is listed again for less than RELIST_SECONDS."""
         now = self._clock.monotonic()
         if not self.missing():
             self._complete_at = now

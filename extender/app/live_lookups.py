@@ -59,7 +59,7 @@ _PODS = msgspec.json.Decoder(_Pods)
 def readable(settings: Settings) -> tuple[list[str], list[str]]:
     """Returns the names of the kinds that this account may list, and a note on each kind that may not be listed.
 
-    Only the kinds in the setting `watchKinds` are tried.
+    Tries the kinds in the setting `watchKinds`; all kinds if it is empty.
 
     Raises:
         ConfigurationError: the credentials cannot be used.

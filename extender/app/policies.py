@@ -86,7 +86,7 @@ def log_message(rule: str, pod: str, message: str) -> None:
 def watching(hanging: HangingCalls) -> Callable[[str, str, str], AbstractContextManager[None]]:
     """Returns a function that takes (rule, pod, node) and returns a context manager for a call of that rule.
 
-    If the call hangs, the context manager logs it.
+    If the call hangs, `hanging.log` logs it.
     """
 
     def watch(rule: str, pod: str, node: str) -> AbstractContextManager[None]:

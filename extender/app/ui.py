@@ -176,7 +176,10 @@ class LiveCluster:
         self._look = self._next_look()
 
     def look(self, _: Arguments) -> Look:
-        """Returns the cluster, and reads it first if the last reading is too old. Raises the errors of `read`."""
+        """Returns the cluster, and reads it first if the last reading is too old.
+
+        Raises the errors of `read`; the next call then reads the cluster again.
+        """
         if self._clock() >= self._good_until:
             self._look = self._next_look()
         return self._look

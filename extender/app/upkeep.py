@@ -1,8 +1,8 @@
 """Runs what `serve` and `schedule` have in common: filling the cache, periodic tasks, and pages.
 
 A process first creates a `Setup`, then its cache, its feed and its profiles, and last the `Upkeep`, which holds all of
-them. The process answers calls once its cache is filled and no write of an earlier process can arrive. It stops
-answering if its watches stop delivering.
+them. The process answers calls once its cache is filled and it knows the outcome of all writes of earlier processes.
+It stops answering if its watches stop delivering.
 """
 
 from __future__ import annotations

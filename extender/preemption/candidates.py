@@ -157,7 +157,7 @@ def violating(table: Table, slots: Rows, rows: Rows) -> BoolColumn:
     """Returns bool[n]: True if evicting the pod would violate a budget (upstream FilterVictimsWithPDBViolation).
 
     Each node is considered alone. A budget allows some evictions, and the most important pods use them up first. A pod
-    that violates one budget does not use up an eviction that another budget allows.
+    that violates one budget does not use up an eviction that a later budget allows.
 
     Args:
         slots: intp[n]: the slots of the pods, sorted by `rows` and then by importance.

@@ -34,7 +34,8 @@ def fit_message(fit: Fit) -> str:
 def preemption_message(fit: Fit, preemption: Preemption, pod: PodInfo, table: Table) -> str:
     """Returns the reasons why preemption nominated no node, to be appended to `fit_message`; "" if it nominated one.
 
-    For nodes that would refuse the pod even after all evictions, the text has the reasons why they refuse the pod now.
+    For nodes where pods could be evicted, but that would refuse the pod even then, the text has the reasons why they
+    refuse the pod now.
     Upstream has the reasons that would remain after the evictions. The two are usually the same: a node that lacks cpu
     after all evictions lacks cpu now, too.
     """

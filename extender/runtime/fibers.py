@@ -53,7 +53,10 @@ class FiberPool:
         self._thread.start()
 
     def submit(self, task: Callable[[], object]) -> None:
-        """Runs the task in a fiber; waits while all fibers are busy. Raises TaskFailed if the thread has ended."""
+        """Starts the task in a fiber, and returns at once.
+
+        While all fibers are busy, waits; raises TaskFailed if the thread has ended in the meantime.
+        """
         while not self._room.acquire(timeout=_CHECK_SECONDS):
             self.check()
         self._due.put(lambda: _Fiber(self, task).switch())

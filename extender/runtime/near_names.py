@@ -13,7 +13,7 @@ def nearest(name: str, names: Iterable[str], similarity: float = _SIMILARITY) ->
     """Returns the name in `names` that is most similar to `name`, ignoring case; None if no name is similar.
 
     Args:
-        similarity: the smallest similarity that counts, from 0 to 1. If the names have a common prefix, more is needed.
+        similarity: the smallest similarity that counts, from 0 to 1. Choose a higher one if names share a prefix.
     """
     by_lower = {candidate.lower(): candidate for candidate in names}
     matches = get_close_matches(name.lower(), by_lower, n=1, cutoff=similarity)

@@ -29,7 +29,7 @@ def load(text: bytes | str) -> object:
     """Returns the only document in `text`; None if `text` is empty.
 
     Raises:
-        MalformedInput: `text` has a mistake. The message is one line, with the number of the faulty line.
+        MalformedInput: `text` has a mistake. The message is one line, with the number of the faulty line if known.
     """
     documents = load_all(text)
     document = next(documents, None)

@@ -200,6 +200,8 @@ class WorkerPool:
     def run_all(self, calls: Sequence[Callable[[], object]]) -> None:
         """Runs the calls, as many at a time as the pool has threads; raises the first error of a call.
 
+        After an error, no further call begins.
+
         The calls run in the calling thread and in new threads. They do not run in the pool's threads, because all of
         these may be waiting for such calls. The new threads are daemons, so that a call without an answer does not keep
         the process alive.

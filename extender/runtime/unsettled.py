@@ -117,7 +117,7 @@ class UnsettledWrites:
 
     @property
     def predecessors_until(self) -> float | None:
-        """The time until which writes of an earlier process may still arrive; None if no such write can arrive."""
+        """The time until which writes of an earlier process may still arrive; None once their outcome is known."""
         if not self._memory[_PREDECESSORS_OFFSET]:
             return None
         deadline: float = _DEADLINE.unpack_from(self._memory, _PREDECESSORS_OFFSET + 1)[0]
@@ -240,7 +240,7 @@ class Settlement:
         self._looked_until: float | None = None  # the value of `predecessors_until` when `look` last checked it
 
     def waiting_for(self) -> str | None:
-        """Returns why this process must not place pods yet; None if no write of an earlier process can arrive."""
+        """Returns why this process must not place pods yet; None once the outcome of all earlier writes is known."""
         until = self.writes.predecessors_until
         if until is None:
             return None
@@ -274,7 +274,7 @@ class Settlement:
         return until is None or self._shows(until)
 
     def advance(self) -> None:
-        """Forgets this process's own unsettled writes if the cache shows their outcome.
+        """Forgets the recorded writes whose outcome the cache shows, also those of earlier workers.
 
         Call it about once a second while the watches run.
         """

@@ -93,7 +93,10 @@ class PermitWait:
         self._waiting: dict[str, Permit] = {}
 
     def wait(self, permit: Permit) -> None:
-        """Waits until the Permit rules allow the pod. Raises BindingFailed on a rejection or after a timeout."""
+        """Waits until the Permit rules allow the pod.
+
+        Raises BindingFailed on a rejection, after a timeout, or if too many pods are waiting.
+        """
         if not self.free.acquire(blocking=False):
             raise BindingFailed("too many pods are waiting at Permit")
         try:

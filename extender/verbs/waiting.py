@@ -21,7 +21,7 @@ class Confirmation:
     """Waits at most `SECONDS` for the watch to show the outcome of a bind that got no answer.
 
     Args:
-        pause: sleeps for some seconds; None means time.sleep as it is now, because simulations replace time.sleep.
+        pause: sleeps for some seconds; None means time.sleep, looked up here because simulations replace it.
     """
 
     def __init__(self, cache: Cache, pause: Callable[[float], object] | None = None) -> None:

@@ -44,7 +44,7 @@ class _Answer(NamedTuple):
         return self.status == status and not self.is_page
 
     def text(self, expected: int) -> str:
-        """Returns the answer in one line, without the text of an HTML page, which another server must have sent."""
+        """Returns the answer in one line, without the text of an HTML page, which another server may have sent."""
         if self.is_page:
             return f"{self.status} with {_HTML}; an extender answers {expected}, so this may be another server"
         return f"{self.status}: {' '.join(self.body.decode('utf-8', 'replace').split())[:_LONGEST_TEXT]}"

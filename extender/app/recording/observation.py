@@ -129,8 +129,8 @@ def recorder_of(
     """Returns the recorder that writes to the file in the setting `record`. A redacted recording has no policy.
 
     Raises:
-        ConfigurationError: the policy cannot be read, or the recording would overwrite another file.
-        OSError: a file that the recording would overwrite cannot be read.
+        ConfigurationError: the policy is not YAML, or the recording would overwrite a file that is not a recording.
+        ClusterError, OSError: the policy, or a file that the recording would overwrite, cannot be read.
     """
     assert settings.record is not None
     check_places(settings)

@@ -1,4 +1,4 @@
-"""Reads and writes a Lease (coordination.k8s.io/v1), and blocks all other writes while this process does not lead."""
+"""Reads and writes a Lease (coordination.k8s.io/v1); its Fence refuses writes while this process does not lead."""
 
 from __future__ import annotations
 

@@ -58,9 +58,9 @@ class Caller(ABC):
         """Sends `body`, and returns the response's body. Nothing is sent after `timeout_seconds`.
 
         Raises:
-            Refused: the API server answered with a status 4xx, or cannot be reached (status 503). Status 404 raises the
+            Refused: the API server answered 4xx except 408 and 499, or is unreachable (503). 404 raises the
                 subclass NotFound, and 409 the subclass Conflict.
-            OutcomeUnknown: no readable response arrived, or its status is neither 2xx nor 4xx. Also raised if the first
+            OutcomeUnknown: no readable response arrived, or its status is any other. Also raised if the first
                 attempt got no response and the second attempt was refused, because the first may have succeeded.
         """
 

@@ -191,7 +191,7 @@ class Reflector:
     def _forget(self, obj: Object, now: float) -> None:
         """Moves the object from `delivered` to `deletions`.
 
-        The object is added before it is removed, so that a survey in another thread always finds it.
+        It is added first, so that a survey in another thread always finds it in one of the two.
         """
         self.deletions[obj.uid] = Deletion(obj.metadata.resource_version, now)
         self.delivered.pop(obj.uid, None)

@@ -9,7 +9,7 @@ listed version or a newer one, and the deletion of every object that is not list
 If a survey is not confirmed within `PATIENCE_SECONDS`, the watch is distrusted: the reflector lists everything again,
 and the kind is not synced until then. In two cases, the watch is distrusted at once:
 
-- The survey lists an object that the reflector lacks, although the watch has already delivered a later event. Events
+- The watch has not delivered what the survey shows about an object, but has delivered a later event. Events
   arrive in the order of their versions (KEP-5504), so the object's event is lost. Even a bookmark does not prove that
   all earlier events were delivered.
 - The version of the list, or of an object in it, is lower than a version that the reflector has already seen. Then the
@@ -154,7 +154,7 @@ class Survey:
         return uid in self._versions and self._awaited_version(uid) < self._version_seen(uid) <= self._version
 
     def _version_seen(self, uid: str) -> int:
-        """Returns the version of the object's last delivered event (or deletion); 0 if nothing was delivered."""
+        """Returns the version in which the object was last delivered or deleted; 0 if the reflector has not seen it."""
         delivered = self.reflector.delivered.get(uid)
         if delivered is not None:
             return version_number(delivered)

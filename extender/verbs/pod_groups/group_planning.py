@@ -42,7 +42,10 @@ class PlannedNode:
 
 @dataclass(frozen=True, slots=True)
 class RefusedGroup:
-    """The answer for a member whose group cannot be placed. `rules` are the names of the rules that refused nodes."""
+    """The answer that refuses every node: the group cannot be placed, or the plan has another node for the member.
+
+    `rules` are the names of the rules that refused nodes.
+    """
 
     reason: str
     rules: Set[str] = frozenset()

@@ -222,7 +222,8 @@ class GroupPlans:
     def _can_answer(self, plan: Plan, call: MemberCall) -> bool:
         """Returns True if the member's planned node is in the request and still fits.
 
-        Also returns True if the plan has no node for the member, because the answer then needs no node.
+        Also returns True if the answer needs no check: the group is refused, the member has no planned node, or the
+        request is about its nominated node alone.
         """
         node = plan.node_of(call.info.uid)
         if plan.refusal is not None or node is None or call.is_about_nominated_node:

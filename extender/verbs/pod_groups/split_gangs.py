@@ -168,13 +168,13 @@ class SplitGangs:
         return _Suspect(due, min(2 * suspect.pause, MOST_RETRY_SECONDS), suspect.made)
 
     def _end_nominations(self, suspect: _Suspect, state: GroupState) -> None:
-        """Ends the nominations made here, because the gang needs no room any more."""
+        """Ends the nominations made here, because the gang no longer needs room."""
         for uid, node_name in suspect.made.items():
             if (info := state.unscheduled.get(uid)) is not None:
                 self._move(info, node_name, "")
 
     def _move(self, info: PodInfo, before: str, node_name: str) -> None:
-        """Nominates the member to another node ("" for none), except if its nomination has changed since `before`."""
+        """Nominates the member to another node ("" for none), unless its nomination is no longer `before`."""
         if self._cache.nominate(info.uid, node_name, instead_of=before) == before and before:
             self._on_end(info)
 
