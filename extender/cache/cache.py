@@ -287,7 +287,7 @@ class Cache:
             return self._objects.observed(kind, key)
 
     def effective(self, kind: str, key: str) -> Object | None:
-        """Returns the version of the object that readers see: the assumed version, or else the observed version."""
+        """Returns the version of the object that readers see: assumed, or else written, or else observed."""
         with self._locked("effective"):
             return self._objects.effective(kind, key)
 
@@ -346,7 +346,7 @@ class Cache:
             return self._changes.all() if updates is None else updates, self._changes.now, updates is None
 
     def reported_since(self, cursor: int, reference: Reference) -> bool:
-        """Returns True if the object was stored or removed, or its kind was listed, after `cursor`."""
+        """Returns True if the journal recorded the object, or a list of its kind, after `cursor`."""
         with self._locked("reported_since"):
             return self._changes.reported_since(cursor, reference)
 
@@ -358,7 +358,7 @@ class Cache:
     def correct(self, reference: Reference, listed: Object | PodInfo | None, cursor: int) -> bool:
         """Stores `listed` in place of the cached object, or removes the cached object if `listed` is None.
 
-        Returns False and changes nothing if the object was stored or removed, or its kind was listed, after `cursor`.
+        Returns False and changes nothing if `reported_since` returns True for this object and `cursor`.
         """
         kind, key = reference
         with self._changing("correct", kind):
@@ -370,7 +370,7 @@ class Cache:
     # ---- helpers, called with the lock held
 
     def _store_listed(self, kind: str, obj: Object, asked_at: float, *, repair: bool) -> None:
-        """Stores a listed object, unless the cache has an equal object. Removes an object that cannot be read.
+        """Stores a listed object if it differs or if `repair`. Removes an object that cannot be read.
 
         Compares contents, because an API server that was restored from a backup may use a resource version again.
         """

@@ -67,7 +67,7 @@ class Ranking:
     Attributes:
         _fits: bool[row]: True if all checks accept the node.
         _own: int64[row]: the weighted sum of the scores that are not normalised.
-        _raw: (scorer, weight, raw scores: int64[row]) for each normalised score that differs between feasible rows.
+        _raw: (scorer, weight, raw scores: int64[row]) for each normalised score that differs between rows in `_open`.
         _normalised_sum: int64[row]: the weighted sum of the scores in `_raw`, normalised over the feasible rows.
         _total: int64[row]: the sum of `_own` and `_normalised_sum`; _DOES_NOT_FIT if the node does not fit.
         _open, _fixed: like `_fits` and `_own`, but computed from the fixed checks and scores only.

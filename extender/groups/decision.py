@@ -50,8 +50,8 @@ class GroupDecision:
 
     Attributes:
         reasons: why the group is not scheduled; empty if it is scheduled.
-        members: UID -> decision, in the order in which the members were tried. A member is missing if the group could
-            no longer succeed when it was the member's turn; `leaf_decisions` adds it.
+        members: UID -> decision, in the order in which the members were tried. A member is missing if the attempt
+            ended before the member's turn; `leaf_decisions` adds it.
         children: the decision about each child group that was tried, by `namespace/name`.
         placement: the topology domain that was chosen; "" if the group is not restricted to one domain.
     """

@@ -205,7 +205,7 @@ class PriorityQueue:
         """Ends the attempt of a pod that was not scheduled, and puts the pod back into the queue.
 
         The pod waits for an event that may help it. After an error, or if such an event arrived during the attempt, the
-        pod waits only for its backoff.
+        pod waits at most for its backoff.
 
         Returns:
             The tier where the pod waits now; None if the pod was deleted or bound during the attempt. A member of a

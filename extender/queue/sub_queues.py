@@ -316,7 +316,7 @@ class SubQueues:
     def requeue(self, entity: Entity, strategy: Strategy, event: str, now: float, *, admitted: bool = False) -> Tier:
         """Moves the pod or group to the tier that follows from `strategy`, and returns that tier.
 
-        If the backoff is over already, AFTER_BACKOFF moves the pod or group to ACTIVE.
+        If the backoff is over already, AFTER_BACKOFF means ACTIVE. A PreEnqueue rule that refuses changes it to GATED.
 
         Args:
             admitted: True if the PreEnqueue rules have already admitted the pod or group. They are then not called.

@@ -179,7 +179,7 @@ class QueueSweep:
         self._surplus = surplus
 
     def _waits(self, pod: Pod, cached: CachedPod) -> bool:
-        """Returns True if the pod has no node and is for one of this scheduler's profiles."""
+        """Returns True if the pod has no node, is not terminating, and is for one of this scheduler's profiles."""
         if cached.node_name or pod.node_name or pod.terminating:
             return False
         return pod.spec.scheduler_name in self._scheduler_names
@@ -192,7 +192,7 @@ def _may_wait(cached: CachedPod | None) -> bool:
 def free_on(table: Table, node_name: str, priority: int) -> Mapping[str, int] | None:
     """Returns how much of each resource the node has free if all pods of lower priority leave.
 
-    Returns None while pods are nominated to the node (see Room).
+    Returns None while pods are nominated to the node (see Room). If there is no such node, no pod fits: `{PODS: 0}`.
     """
     nodes = table.nodes
     row = nodes.row_of.get(node_name)

@@ -191,7 +191,7 @@ class GroupScheduler:
         placing.telemetry.group_attempted(result, waiting[0].info.pod.spec.scheduler_name, seconds)
 
     def _tree(self, root: GroupName, waiting: Sequence[QueuedPod]) -> Tree | Failure:
-        """Returns the tree with these waiting members; a Failure if the group of a member no longer exists."""
+        """Returns the tree with these waiting members; a Failure if the tree lacks the group of a member."""
         placing = self.pods.placing
         by_group: dict[str, list[PodInfo]] = {}
         for pod in waiting:
@@ -458,7 +458,7 @@ def with_reasons(decision: GroupDecision, preemption: GroupPreemption, idle: Idl
 
 
 def member_failures(decision: GroupDecision, preemption: GroupPreemption, rejection: Rejection) -> dict[str, Failure]:
-    """Returns UID -> Failure for each member that is not bound. The Failure contains the member's nomination."""
+    """Returns UID -> Failure for each member that is not placed. The Failure contains the member's nomination."""
     failures = {}
     for uid, member in decision.members.items():
         message = failure_message(decision, member, waits_for_victims=preemption.helps)
@@ -483,9 +483,9 @@ def _nomination(uid: str, member: MemberDecision, preemption: GroupPreemption) -
 def common_rejection(decisions: Sequence[GroupDecision]) -> Rejection:
     """Returns the rules that rejected any member, because an event that helps one member may help the whole tree.
 
-    GangScheduling is included if members are missing, or if no rule rejected a member. Otherwise, each bind of a member
-    would wake the others in vain. A rule counts as unresolvable if it was unresolvable for every member that it
-    rejected.
+    GangScheduling is included only if members are missing, or if no rule rejected a member. If it were always included,
+    each bind of a member would wake the others in vain. A rule counts as unresolvable if it was unresolvable for every
+    member that it rejected.
     """
     members = [member.detail for decision in decisions for member in decision.members.values()]
     rejections = [detail.rejection for detail in members if isinstance(detail, Failure)]

@@ -160,7 +160,7 @@ class Extenders:
         return total
 
     def preempt(self, pod: PodInfo, table: Table, preemption: Preemption) -> Preemption:
-        """Returns the preemption without the candidates that an extender rejects.
+        """Returns the preemption without the candidates that an extender rejects. Extenders may change the victims.
 
         If no candidate remains, the result contains the reason.
         """

@@ -43,11 +43,11 @@ class _Evictions:
 class EvictionsInProgress:
     """A PreEnqueue rule that keeps a preemptor waiting while its victims are being evicted.
 
-    The rule admits the preemptor once the watch shows that the last victim is terminating. The end of the eviction call
+    The rule admits the preemptor once the cache shows that the last victim is terminating. The end of the eviction call
     would be too late: the victim may be gone by then, and no later event would wake the preemptor.
 
     While the rule refuses a preemptor, the preemptor may miss an event, such as the deletion of the first victim.
-    Therefore the caller of `end` moves the preemptor to the active queue.
+    Therefore `end` returns such a preemptor, and the caller puts it back into the active or the backoff queue.
     """
 
     def __init__(self, cache: Cache) -> None:
@@ -88,7 +88,7 @@ class EvictionsInProgress:
                 self._by_preemptor[preemptor.uid].last_victim = victim
 
     def end(self, preemptor: PodInfo) -> Collection[str]:
-        """Admits the preemptor, and returns the UIDs of all pods that waited for its evictions."""
+        """Admits the preemptor; returns the UIDs of the pods that waited, which the caller has to requeue."""
         with self._lock:
             evictions = self._by_preemptor.pop(preemptor.uid, None)
             return frozenset(evictions.held_back) if evictions is not None else ()

@@ -109,8 +109,8 @@ class Failure:
         rejection: the plugins that rejected the pod; empty after an error.
         preemption: the evictions that would help the pod; None if none would.
         nominated_node: the node to nominate the pod to; KEEP or CLEAR keeps or ends its present nomination.
-        idle_claim: a claim that should get other devices, because the pod fits nowhere with the present ones; None if
-            there is no such claim.
+        idle_claim: a claim that no other pod uses, and that should get other devices, because the pod fits nowhere with
+            the present ones; None if there is no such claim.
         search_seconds: how long preemption searched for pods to evict; None if it did not search.
     """
 

@@ -17,7 +17,7 @@ PENDING = PendingClaim.__name__
 class DeviceHolds:
     """Keeps a claim's devices taken while a pod holds the claim. Thread-safe.
 
-    A pod holds a claim if devices were chosen for it, and the pod may still write them to the API server.
+    A pod holds a claim from the choice of its devices until `confirm` or `leave` is called for the pod.
     """
 
     def __init__(self, cache: Cache) -> None:

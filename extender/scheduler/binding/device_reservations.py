@@ -233,7 +233,7 @@ class ClaimReservation:
         self._failed_steps[step.claim.uid, self._pod.uid] = step
 
     def _still_holds(self, claim: ResourceClaim) -> bool:
-        """Returns False if the claim was reserved for the pod at the decision, and was changed since.
+        """Returns False if the claim was reserved for the pod at the decision, and was changed or deleted since.
 
         For a claim that was not reserved for the pod, returns True.
         """
