@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from extender.framework.events.queueing_hints import AmountLimits, FiledAs
 from extender.queue import class_index
-from extender.queue.class_index import AmountTable, EquivalenceClass
+from extender.queue.class_index import AmountTable, ClassIndex, EquivalenceClass
+from extender.queue.queued_pod import QueuedPod
+from tests.queue.queueing import info
 
 Step = tuple[dict[str, int], bool]
 
@@ -50,3 +52,10 @@ def test_a_pod_of_many_resources_takes_no_more_columns_than_there_may_be() -> No
     table.remove(greedy)
     table.add(greedy)
     assert len(table._amounts) == class_index._MAX_COLUMNS
+
+
+def test_a_class_without_pods_is_not_kept() -> None:
+    index = ClassIndex()
+    pod = QueuedPod(info("p"), timestamp=0.0)
+    index.remove(index.add(pod, FiledAs("p", (), {"cpu": 1})), pod.uid)
+    assert list(index.within(lambda _priority: AmountLimits())) == []

@@ -93,3 +93,10 @@ def test_only_pods_whose_backoff_has_ended_are_flushed() -> None:
         queue.add(pod(name, 100.0, refusals=refusals))
     assert [each.info.pod.name for each in queue.pop_completed(103.0)] == ["one", "two"]
     assert [each.info.pod.name for each in queue] == ["four"]
+
+
+def test_a_pod_whose_backoff_is_long_does_not_hold_up_pods_after_an_error() -> None:
+    queue = BackoffQueue(Backoff())
+    queue.add(pod("long", 100.0, errors=4))
+    queue.add(pod("short", 100.0, errors=1))
+    assert [each.info.pod.name for each in queue.pop_completed(102.0)] == ["short"]

@@ -133,6 +133,14 @@ def test_a_rejected_group_waits_for_an_event_that_may_help_a_member() -> None:
     assert groups.tiers() == {"a": "active", "b": "active"}
 
 
+def test_a_rejected_group_whose_objects_change_keeps_its_backoff() -> None:
+    groups = Groups()
+    groups.add("a")
+    groups.reject(groups.pop())
+    groups.queue.groups_changed([without_trees("default/g")], "PodGroupUpdate")
+    assert groups.tiers() == {"a": "backoff"}
+
+
 def test_a_woken_group_that_backs_off_may_be_popped_while_nothing_else_is_ready() -> None:
     groups = Groups()
     groups.add("a")
@@ -140,6 +148,17 @@ def test_a_woken_group_that_backs_off_may_be_popped_while_nothing_else_is_ready(
     groups.queue.move(NEW_NODE)
     assert groups.tiers() == {"a": "backoff"}
     assert names(groups.pop()) == ["a"]
+
+
+def test_a_group_is_tried_without_backoff_if_a_rule_was_waiting_for_the_event_for_one_member() -> None:
+    groups = Groups()
+    groups.add("a", "b")
+    group = groups.pop()
+    groups.queue.add_unschedulable(group.members[uid("a")], refused(FIT))
+    groups.queue.add_unschedulable(group.members[uid("b")], refused(pending=FIT))
+    groups.queue.finish_group(group, GroupOutcome.REJECTED)
+    groups.queue.move(NEW_NODE)
+    assert groups.tiers() == {"a": "active", "b": "active"}
 
 
 def test_an_event_during_the_attempt_counts() -> None:
@@ -196,6 +215,14 @@ def test_a_member_that_comes_during_the_attempt_waits_for_its_end() -> None:
     assert [info.pod.name for info in groups.queue.pods_in_flight()] == ["a", "late"]
     groups.reject(group)
     assert groups.tiers() == {"a": "backoff", "late": "backoff"}
+
+
+def test_a_member_of_another_group_that_comes_during_the_attempt_is_ready_at_once() -> None:
+    groups = Groups()
+    groups.add("a")
+    groups.pop()
+    groups.add(member("other", "h"))
+    assert groups.tiers() == {"other": "active"}
 
 
 def test_a_new_member_wakes_a_rejected_group() -> None:
@@ -284,6 +311,26 @@ def test_a_member_deleted_during_the_attempt_does_not_come_back() -> None:
     assert groups.queue.rejections() == {}
 
 
+def test_a_failed_member_deleted_before_the_attempt_ends_does_not_come_back() -> None:
+    groups = Groups()
+    groups.add("a", "b")
+    group = groups.pop()
+    for pod in list(group.pods):
+        groups.queue.add_unschedulable(pod, refused(FIT))
+    groups.queue.delete(uid("a"))
+    groups.queue.finish_group(group, GroupOutcome.REJECTED)
+    assert groups.tiers() == {"b": "unschedulable"}
+
+
+def test_a_pod_of_another_group_is_deleted_during_the_attempt() -> None:
+    groups = Groups()
+    groups.add("a")
+    groups.pop()
+    groups.add(member("other", "h"))
+    groups.queue.delete(uid("other"))
+    assert groups.tiers() == {}
+
+
 def test_a_deleted_member_no_longer_counts_as_rejected() -> None:
     groups = Groups()
     groups.add("a", "b")
@@ -316,6 +363,32 @@ def test_pods_are_counted_one_by_one() -> None:
     assert groups.queue.pending()["active"] == 3
     groups.reject(groups.pop())
     assert groups.queue.rejections() == {(FIT, ""): 2}
+
+
+def test_a_rejected_member_that_joins_its_waiting_group_counts_as_rejected() -> None:
+    groups = Groups()
+    groups.add("a")
+    group = groups.pop()
+    (pod,) = group.pods
+    groups.queue.finish_group(group, GroupOutcome.SUCCESS)
+    groups.add("b")
+    groups.queue.add_unschedulable(pod, refused(FIT))
+    assert groups.tiers() == {"b": "active", "a": "active"}
+    assert groups.queue.rejections() == {(FIT, ""): 1}
+
+
+def test_a_member_that_joins_its_waiting_group_comes_from_no_tier() -> None:
+    groups = Groups()
+    groups.add("a", "b")
+    added = "UnscheduledPodAdd"
+    assert groups.told.moves == [("default/a", "", "active", added), ("default/b", "", "active", added)]
+
+
+def test_groups_and_single_pods_are_counted_apart() -> None:
+    groups = Groups()
+    groups.add("a", "b", member("c", "h"), make_pod("single"))
+    none = {(tier.value, "pod"): 0 for tier in Tier}
+    assert groups.queue.entities() == none | {("active", "pod"): 1, ("active", "podgroup"): 2}
 
 
 def test_a_group_enters_a_queue_as_one_entity() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 from hypothesis import strategies as st
@@ -72,3 +74,23 @@ def test_a_heap_does_not_grow_when_a_pod_is_updated_again_and_again() -> None:
     assert len(heap._entries) < 100
     assert heap.pop() is not None
     assert heap.pop() is None
+
+
+@dataclass
+class Key:
+    """A sort key that counts how often keys are compared."""
+
+    value: int
+    comparisons: ClassVar[int] = 0
+
+    def __lt__(self, other: Key) -> bool:
+        Key.comparisons += 1
+        return self.value < other.value
+
+
+def test_adding_a_pod_does_not_sort_all_pods_again() -> None:
+    heap = Heap(lambda pod: (Key(int(pod.timestamp)),))
+    Key.comparisons = 0
+    for number in range(1000):
+        heap.add(QueuedPod(info(f"p{number}"), timestamp=number))
+    assert Key.comparisons <= 1000
