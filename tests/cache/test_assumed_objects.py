@@ -136,6 +136,14 @@ def test_a_deleted_object_leaves_no_assumption(gone: Step) -> None:
         assert table.objects.get(PersistentVolume, "v") is None
 
 
+def test_an_object_that_is_deleted_before_the_write_returns_stays_deleted() -> None:
+    cache = cache_with(volume(5))
+    cache.assume_object(volume(5, "intended"))
+    cache.deleted(KIND, volume(5))
+    cache.confirm_object(volume(8, "intended"))
+    assert cache.effective(KIND, "v") is None
+
+
 @pytest.mark.parametrize(
     "known",
     [

@@ -21,7 +21,7 @@ from extender.errors import DeadlineExceeded, IllegalTransition, Outdated, Unkno
 from extender.framework.status import Refusal, unschedulable
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.runtime.clock import ManualClock, TimeLimit
+from extender.runtime.clock import Deadline, ManualClock, TimeLimit
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo, Table
 from extender.table.nodes.columns import CPU
@@ -356,6 +356,19 @@ def test_a_refreshed_table_needs_no_update_when_it_is_lent() -> None:
     with cache.snapshot("again") as table:
         assert table in (one, two)
         assert len(table.pods) == 1
+
+
+def test_a_refresh_updates_every_idle_table() -> None:
+    cache, _ = cache_with("n")
+    cache.refresh(2)
+    cache.changed("Pod", pod("p", "n"))
+    cache.refresh(2)
+
+    def no_time() -> Deadline:
+        return TimeLimit(SlowClock(), 0.05).begin()  # ends the first update of a table
+
+    with cache.snapshot("one", no_time()) as one, cache.snapshot("two", no_time()) as two:
+        assert (len(one.pods), len(two.pods)) == (1, 1)
 
 
 def test_a_refresh_ends_at_the_readers_deadline_and_the_next_reader_continues_with_it() -> None:

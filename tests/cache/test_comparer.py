@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from random import Random
 from weakref import ref
 
@@ -194,6 +195,15 @@ def test_a_difference_names_both_uids_of_a_node_that_was_made_anew() -> None:
     assert [difference.how for difference in found if difference.kind == "Node"] == [how]
 
 
+def test_a_difference_names_both_versions_of_a_pod() -> None:
+    cluster = WatchedCluster(Random(1))
+    cached = cluster.objects["Pod", "default/fixed"].metadata.resource_version
+    cluster.put("Pod", make_pod("fixed").label(app="other").node("n0").obj())
+    listed = cluster.objects["Pod", "default/fixed"].metadata.resource_version
+    how = f"is cached at version {cached}, but listed at {listed}"
+    assert compare_in_peace(cluster).undecided == [CacheDifference("Pod", "default/fixed", how)]
+
+
 class Still:
     """The same cluster, in which nothing happens while it is listed."""
 
@@ -328,6 +338,15 @@ def test_a_wrong_table_is_found_and_discarded(damage: Callable[[Table], None], h
     assert compare(cluster).differences == []
 
 
+def test_a_table_that_cannot_be_read_is_a_difference_of_no_object() -> None:
+    cluster = WatchedCluster(Random(1))
+    ask(cluster)
+    with cluster.cache.snapshot("damage") as damaged:
+        tear_it_apart(damaged)
+    found = compare_in_peace(cluster).differences
+    assert [difference.key for difference in found if difference.how.startswith("cannot be read")] == [""]
+
+
 def test_a_table_that_cannot_take_in_the_next_event_is_discarded() -> None:
     cluster = WatchedCluster(Random(1))
     ask(cluster)
@@ -356,6 +375,17 @@ def test_a_watch_that_catches_up_with_the_list_is_trusted() -> None:
     cluster.put("Node", make_node("new").obj())
     report = Comparer(cluster.cache, Still(cluster), cluster.alarms, lambda _: cluster.deliver_all()).compare()
     assert (report.differences, report.undecided, cluster.relisted) == ([], [], [])
+
+
+def test_an_object_that_is_listed_during_a_comparison_is_not_a_difference() -> None:
+    cluster = WatchedCluster(Random(1))
+    node = cluster.objects["Node", "n0"]
+    before = cluster.cache.cursor()
+    assert not cluster.cache.reported_since(before, ("Node", "n0"))
+    cluster.cache.replaced("Node", [each for each in cluster.objects.values() if isinstance(each, Node)])
+    assert cluster.cache.reported_since(before, ("Node", "n0"))
+    assert not cluster.cache.correct(("Node", "n0"), None, before)
+    assert cluster.cache.observed("Node", "n0") == node
 
 
 def test_a_pod_that_is_being_bound_is_not_compared() -> None:
@@ -416,6 +446,29 @@ def test_repeated_comparisons_do_not_add_tables() -> None:
     assert len(cluster.cache._tables) == 3
 
 
+def test_a_table_that_a_reader_uses_is_compared_once_it_is_returned() -> None:
+    cluster = WatchedCluster(Random(1))
+    cluster.cache.refresh(2)
+    with ExitStack() as reader:
+        reader.enter_context(cluster.cache.snapshot("reader"))
+        assert cluster.cache.check_tables(lambda _table, _fresh: True, reader.close) == 2
+
+
+def test_a_change_during_a_comparison_is_in_both_tables() -> None:
+    cluster = WatchedCluster(Random(1))
+    cluster.cache.refresh(2)
+    sizes: list[tuple[int, int]] = []
+
+    def is_right(table: Table, fresh: Table) -> bool:
+        sizes.append((len(table.nodes.rows), len(fresh.nodes.rows)))
+        cluster.put("Node", make_node(f"late-{len(sizes)}").obj())
+        cluster.deliver_all()
+        return True
+
+    cluster.cache.check_tables(is_right, lambda: None)
+    assert sizes == [(3, 3), (4, 4)]
+
+
 def test_a_comparison_that_raises_discards_both_of_its_tables() -> None:
     cluster = WatchedCluster(Random(1))
     cluster.cache.refresh(3)
@@ -456,5 +509,20 @@ def test_a_replaced_table_is_freed_at_once() -> None:
     try:
         compare(cluster)
         assert known() is None
+    finally:
+        gc.enable()
+
+
+def test_a_table_that_starts_over_frees_the_old_one_at_once() -> None:
+    cluster = WatchedCluster(Random(1))
+    with cluster.cache.snapshot("test") as table:
+        table.reader(Devices)  # refers to the table
+    known = ref(table)
+    del table
+    cluster.cache._changes.restart("Node", {})
+    gc.disable()
+    try:
+        with cluster.cache.snapshot("next"):
+            assert known() is None
     finally:
         gc.enable()

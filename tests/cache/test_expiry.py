@@ -184,3 +184,14 @@ def test_a_pod_of_which_a_survey_has_a_newer_version_keeps_its_place(
     cache.replaced("Pod", [pod("bound", "n")])
     clock.advance(SURVEY_SECONDS)
     assert (expiry.sweep(), watch.surveys, cache.size().assumed_pods) == ([], 2, 0)
+
+
+@pytest.mark.parametrize("certain", [True, False], ids=["bound", "no answer to the bind"])
+def test_a_pod_that_no_watch_confirms_is_overdue_after_thirty_seconds_if_not_set_otherwise(certain: bool) -> None:
+    clock = ManualClock()
+    cache = Cache(clock, Telemetry())
+    cache.changed("Node", node("n"))
+    cache.assume(PodInfo(pod("p")), "n")
+    cache.finish_binding(pod("p").uid, certain=certain)
+    now = clock.monotonic()
+    assert [list(cache.overdue(now + seconds)) for seconds in (29.5, 30.5)] == [[], [pod("p").uid]]

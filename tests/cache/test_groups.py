@@ -8,6 +8,7 @@ from extender.cache.cache import Cache
 from extender.cache.groups import MEMBER_STATES, GroupState
 from extender.cache.pod_states import PodState
 from extender.errors import UnknownNode
+from extender.model.scheduling.pod_groups import COSCHEDULING_LABEL
 from extender.table import PodInfo
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.queue.queueing import info
@@ -46,6 +47,13 @@ def test_members_are_counted_as_the_watch_shows_them() -> None:
     assert cache.groups.count(KEY) == 2
     cache.deleted("Pod", info(member("a")).pod)
     assert uids(cache.groups.get(KEY)) == {"assigned": ["b"]}
+
+
+def test_the_label_of_the_coscheduling_plugin_takes_the_place_of_the_pods_own_group() -> None:
+    cache = cache_of(NODE)
+    cache.groups.use_coscheduling_label()
+    tell(cache, [member("a").obj(), make_pod("b").label({COSCHEDULING_LABEL: "other"}).obj()])
+    assert (cache.groups.count(KEY), cache.groups.count("default/other")) == (0, 1)
 
 
 def test_a_member_goes_through_its_states() -> None:

@@ -15,10 +15,11 @@ from extender.cache.pod_store import PodStore
 from extender.errors import IllegalTransition
 from extender.model.node import Node
 from extender.model.pod import Pod
+from extender.model.volumes.storage import PersistentVolume
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo
-from tests.builders import make_node, make_pod
+from tests.builders import make_node, make_pod, make_pv
 
 NODE = msgspec.convert(make_node("n").obj(), Node)
 
@@ -115,6 +116,26 @@ def test_a_list_that_was_interrupted_is_repaired_by_the_next(cache: Cache, monke
         cache.replaced("Pod", pods)
     cache.replaced("Pod", pods)
     assert pods_on_node(cache) == ["p", "q"]
+
+
+def test_only_the_kind_whose_list_was_interrupted_is_repaired(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_once(monkeypatch, Changes, "note_listed")
+    with pytest.raises(MemoryError):
+        cache.replaced("Node", [NODE])
+    assert cache.interrupted_kinds() == ["Node"]
+
+
+def test_a_repair_keeps_an_assumed_object_that_no_watch_has_shown(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache.assume_object(msgspec.convert(make_pv("new"), PersistentVolume))
+    old = msgspec.convert(make_pv("old"), PersistentVolume)
+    fail_once(monkeypatch, Changes, "note")
+    with pytest.raises(MemoryError):
+        cache.changed("PersistentVolume", old)
+    cache.replaced("PersistentVolume", [old])
+    with cache.snapshot("test") as table:
+        assert sorted(table.objects.all(PersistentVolume)) == ["new", "old"]
 
 
 def test_a_place_that_could_not_be_taken_whole_is_free(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,7 @@ GROUP = msgspec.convert(make_pod_group("g", 1), PodGroup)
         ("nominate", lambda cache: cache.nominate("p", "n")),
         ("nominated_node", lambda cache: cache.nominated_node("p")),
         ("observed", lambda cache: cache.observed("Node", "n")),
+        ("restore_object", lambda cache: cache.restore_object("Node", "n")),
         ("effective", lambda cache: cache.effective("Node", "n")),
         ("size", lambda cache: cache.size()),
         ("overview", lambda cache: cache.overview()),
