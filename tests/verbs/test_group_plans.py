@@ -14,6 +14,7 @@ import pytest
 
 from extender import Rows, Table, predicate
 from extender.cache.cache import Cache
+from extender.errors import DeadlineExceeded
 from extender.framework.profile import Profiles, WeightedPriority
 from extender.model.node import Node
 from extender.model.pod import Pod
@@ -22,18 +23,30 @@ from extender.plugins.node_resources.allocation import CPU_AND_MEMORY, ResourceW
 from extender.plugins.node_resources.allocation_scores import NodeResourcesFitScore
 from extender.plugins.registry import default_profile
 from extender.plugins.users import OfflineHost
-from extender.runtime.clock import ManualClock
+from extender.runtime.clock import ManualClock, TimeLimit
 from extender.runtime.ports import Telemetry
 from extender.scheduler.group_members import MemberJudge
 from extender.table import PodInfo
 from extender.verbs.bind import Bind
 from extender.verbs.filter import Filter
 from extender.verbs.filter_best import FilterBest
+from extender.verbs.pod_groups.group_planning import Plan, PlanRequest
 from extender.verbs.pod_groups.group_plans import GroupPlans
 from extender.verbs.pod_groups.group_quorum import GroupQuorum
 from extender.verbs.prioritize import Prioritize
-from tests.builders import Object, PodBuilder, make_node, make_pod, make_pod_group
-from tests.verbs.cluster import PROFILES, FakeBinder, answer, args, binding, tell
+from tests.builders import (
+    HOSTNAME,
+    Object,
+    PodBuilder,
+    expression,
+    make_node,
+    make_pod,
+    make_pod_group,
+    make_pv,
+    make_pvc,
+    node_term,
+)
+from tests.verbs.cluster import PROFILES, FakeBinder, SlowRule, answer, args, binding, tell
 
 
 class Counted(Telemetry):
@@ -50,6 +63,22 @@ class Counted(Telemetry):
         self.dropped[reason] += 1
 
 
+class Observed:
+    """Remembers the number of the plan behind each answer (implements PlanObserver)."""
+
+    def __init__(self) -> None:
+        self.answered_from_plan: list[int] = []
+
+    def plan_begins(self) -> None:
+        pass
+
+    def planned(self, plan: Plan, request: PlanRequest, table: Table) -> None:
+        pass
+
+    def answered_from(self, plan: Plan) -> None:
+        self.answered_from_plan.append(plan.number)
+
+
 class Webhook:
     """filter with plans, over a cache that tests change."""
 
@@ -61,19 +90,22 @@ class Webhook:
         profiles: Profiles = PROFILES,
         coscheduling: bool = False,
     ) -> None:
+        """A call has five seconds of `clock`."""
         self.clock = ManualClock()
         self.cache = Cache(self.clock, Telemetry())
         if coscheduling:
             self.cache.groups.use_coscheduling_label()
         tell(self.cache, objects)
         self.telemetry = Counted()
+        self.observed = Observed()
         judge = MemberJudge(Random(0))
         self.plans = GroupPlans(
             self.cache, judge, self.telemetry, self.clock, 30.0,
-            scheduler_filters=scheduler_filters, pause=self.clock.advance,
+            scheduler_filters=scheduler_filters, pause=self.clock.advance, observer=self.observed,
         )  # fmt: skip
         feasible = Filter(
-            self.cache, profiles, Telemetry(), scheduler_filters=scheduler_filters, plans=self.plans
+            self.cache, profiles, Telemetry(), limit=TimeLimit(self.clock, 5.0),
+            scheduler_filters=scheduler_filters, plans=self.plans,
         )  # fmt: skip
         self.verb: Any = FilterBest(feasible, Prioritize(self.cache, profiles)) if best else feasible
 
@@ -174,6 +206,14 @@ def test_a_second_pass_plans_again() -> None:
     assert webhook.telemetry.dropped == {"asked_again": 1}
 
 
+def test_each_plan_has_a_number_of_its_own() -> None:
+    gang = members(3)
+    webhook = Webhook(*NODES, make_pod_group("gang", 3), *gang)
+    for pod in (gang[0], gang[1], gang[0], gang[0]):
+        webhook.ask(pod, NAMES)
+    assert webhook.observed.answered_from_plan == [1, 1, 2, 3]
+
+
 def test_members_that_have_a_node_count() -> None:
     gang = members(4)
     bound = member("bound").node("n0").obj()
@@ -248,6 +288,16 @@ def test_a_member_gets_the_only_node_of_its_request_though_another_was_planned()
     assert webhook.ask(second, ["n2"]) == ["n2"]
 
 
+def test_the_rest_is_planned_again_though_its_nominated_node_is_the_first_that_is_offered() -> None:
+    webhook, second, *_ = webhook_after_first_answer()
+    assert webhook.ask(nominated(second, "n2"), ["n2", "n3"]) in (["n2"], ["n3"])
+
+
+def test_a_call_about_no_nodes_gets_none() -> None:
+    gang = members(2)
+    assert Webhook(*NODES, make_pod_group("gang", 2), *gang).ask(gang[0], []) == []
+
+
 @pytest.mark.parametrize("has_pods", [False, True], ids=["empty", "with a pod left"])
 def test_a_node_that_is_deleted_in_the_meantime_is_not_answered(*, has_pods: bool) -> None:
     left = [make_pod(f"left-{name}").uid(f"left-{name}").node(name).obj() for name in NAMES if has_pods]
@@ -272,6 +322,29 @@ def test_a_node_that_changes_and_still_fits_is_answered() -> None:
     assert webhook.telemetry.dropped == {}
     stranger = make_pod("stranger").req(cpu="4").obj()  # the check must not leave the first member on its node
     assert webhook.ask(stranger, [first]) == [first]
+
+
+def test_the_check_of_a_changed_node_has_the_time_limit_of_its_call() -> None:
+    slow = SlowRule(ManualClock(), 0.0)
+    default = default_profile("default-scheduler")
+    profiles = Profiles([replace(default, predicates=[slow, *default.predicates])])
+    gang = members(2)
+    webhook = Webhook(*NODES, make_pod_group("gang", 2), *gang, profiles=profiles)
+    (first,) = webhook.ask(gang[0], NAMES[:2])
+    planned = "n0" if first == "n1" else "n1"
+    tell(webhook.cache, [make_pod("small").uid("small").node(planned).obj()])
+    slow.clock, slow.seconds = webhook.clock, 6.0
+    with pytest.raises(DeadlineExceeded):
+        webhook.ask(gang[1], [planned, "n2"])
+
+
+def test_a_change_of_a_node_named_like_a_members_uid_does_not_end_the_plan() -> None:
+    gang = members(2)
+    webhook = Webhook(*NODES, node("m1"), make_pod_group("gang", 2), *gang)
+    webhook.ask(gang[0], NAMES)
+    tell(webhook.cache, [node("m1", "8")])
+    webhook.ask(gang[1], NAMES)
+    assert webhook.telemetry.dropped == {}
 
 
 def test_a_deleted_member_ends_the_plan() -> None:
@@ -353,6 +426,23 @@ def test_the_nominated_node_alone_may_be_refused_within_a_pass() -> None:
     answered = [webhook.ask(pod, NAMES[:3]) for pod in gang]
     assert sorted(name for names in answered for name in names) == ["n1", "n2"]
     assert webhook.telemetry.dropped == {}
+
+
+def test_members_with_volumes_of_their_own_get_the_nodes_of_these_volumes() -> None:
+    """kube-scheduler offers each member only the node of its volume, so these names say nothing about the others."""
+    volumes = [make_pv(f"v{i}", node_terms=[node_term(expression(HOSTNAME, "In", f"n{i}"))]) for i in range(2)]
+    claims = [make_pvc(f"c{i}", volume=f"v{i}") for i in range(2)]
+    gang = [member(f"m{i}").pvc(f"c{i}").obj() for i in range(2)]
+    webhook = Webhook(*NODES[:2], make_pod_group("gang", 2), *volumes, *claims, *gang)
+    assert [webhook.ask(pod, [f"n{i}"]) for i, pod in enumerate(gang)] == [["n0"], ["n1"]]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_member_with_a_volume_is_planned_on_a_node_of_its_request(name: str) -> None:
+    gang = [member(f"m{i}").pvc(f"c{i}").obj() for i in range(2)]
+    storage = [obj for i in range(2) for obj in (make_pv(f"v{i}"), make_pvc(f"c{i}", volume=f"v{i}"))]
+    webhook = Webhook(*NODES, make_pod_group("gang", 2), *storage, *gang)
+    assert webhook.ask(gang[0], [name]) == [name]
 
 
 def test_a_domain_of_a_topology_placement_is_recognised() -> None:

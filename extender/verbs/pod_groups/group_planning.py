@@ -188,13 +188,14 @@ class MemberCall:
         """Returns a version of `decide` that tries only the nodes that kube-scheduler can choose at the moment.
 
         The member of this call, and members with the same pod template, may use only the nodes in the request. Other
-        members may use all nodes in `domain`.
+        members may use all nodes in `domain`. So may members with volumes, because their volumes may be elsewhere.
         """
         rows = self.rows(table)
         named = None if self.is_about_nominated_node or len(rows) == len(table.nodes.rows) else rows
 
         def decide_one(info: PodInfo, rows: Rows | None) -> MemberDecision:
-            is_alike = info is self.info or of_one_template(info.pod, self.info.pod)
+            has_volumes = info.volumes or self.info.volumes
+            is_alike = info is self.info or (not has_volumes and of_one_template(info.pod, self.info.pod))
             return decide(info, _common(rows, named if is_alike and named is not None else domain))
 
         return decide_one

@@ -226,7 +226,7 @@ class GroupPlans:
         request is about its nominated node alone.
         """
         node = plan.node_of(call.info.uid)
-        if plan.refusal is not None or node is None or call.is_about_nominated_node:
+        if node is None or call.is_about_nominated_node:
             return True
         if node not in call.names:
             return False
