@@ -139,7 +139,6 @@ class UnsettledWrites:
         longer arrive (see `predecessors_until`).
         """
         self._free.clear()
-        self._unknown.clear()
         for slot in reversed(range(SLOTS)):
             state, length, deadline = _HEAD.unpack_from(self._memory, slot * _SLOT_BYTES)
             if state == _FREE:

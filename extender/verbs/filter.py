@@ -83,7 +83,7 @@ class Filter:
             self._cache.remember(info, request.pod_bytes)
         profile = self._profiles.of(request.pod)
         result, rules = self._answer(request, info, profile, deadline)
-        while request.names and not result.passed and self._waits(request):
+        while not result.passed and self._waits(request):
             result, rules = self._answer(request, info, profile, deadline)
         if self._refused is not None:
             self._refused.note(request.pod, refused=bool(request.names) and not result.passed, rules=rules, wakes=wakes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -11,10 +12,14 @@ import pytest
 from extender.cache.cache import Cache
 from extender.cache.pod_states import PodState
 from extender.errors import Conflict, ExtenderError, NotFound, OutcomeUnknown, Refused
+from extender.framework.profile import Profiles
+from extender.framework.status import Refusal, unschedulable
 from extender.model.node import Node
 from extender.model.pod import Pod
+from extender.plugins.registry import default_profile
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Binding, Telemetry
+from extender.table import PodInfo, Table
 from extender.verbs.bind import Bind
 from extender.verbs.waiting import PAUSE_SECONDS, PAUSES, Confirmation
 from tests.builders import (
@@ -96,6 +101,24 @@ def test_a_bind_posts_once_and_keeps_the_place() -> None:
     assert answer(bind_with(binder, cache), binding(POD, "n")) == {"Error": ""}
     assert binder.bound == [(UID, "n")]
     assert state(cache) is PodState.FINISHED
+
+
+class _RefusesAll:
+    name = "RefusesAll"
+
+    def prepare(self, pod: PodInfo, table: Table) -> Refusal:
+        return unschedulable(self.name, "closed")
+
+
+def test_bind_checks_by_the_policy_in_force() -> None:
+    later = make_pod("later").obj()
+    profile = default_profile("default-scheduler")
+    profiles, binder = Profiles([profile]), FakeBinder()
+    verb = Bind(cache_of(NODE, OTHER, POD, later), profiles, binder, Telemetry())
+    assert answer(verb, binding(POD, "n")) == {"Error": ""}
+    profiles.replace([replace(profile, predicates=[_RefusesAll()])])
+    assert answer(verb, binding(later, "m")) == {"Error": "m no longer fits: closed"}
+    assert binder.bound == [(UID, "n")]
 
 
 class _GoneAtLook(ManualClock):

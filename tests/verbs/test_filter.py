@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from extender.errors import MalformedInput
 from extender.framework.profile import Profile, Profiles
 from extender.framework.status import Refusal, unschedulable
+from extender.model.node import Node
 from extender.plugins.registry import DEFAULT_SCHEDULER
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo, Table
@@ -75,6 +77,15 @@ def test_a_name_that_nobody_knows_is_refused_by_name() -> None:
     result = answer(filter_of(*NODES), args(POD, names=["roomy", "ghost"]))
     assert result["NodeNames"] == ["roomy"]
     assert result["FailedAndUnresolvableNodes"] == {"ghost": "node(s) unknown to the extender"}
+
+
+@pytest.mark.parametrize("others", [[], ["ghost"]], ids=["alone", "beside an unknown name"])
+def test_a_deleted_node_that_still_has_pods_is_refused_by_name(others: list[str]) -> None:
+    cache = cache_of(*NODES, make_pod("small").node("full").obj())
+    cache.deleted("Node", msgspec.convert(NODES[1], Node))
+    result = answer(Filter(cache, PROFILES, Telemetry()), args(POD, names=["roomy", "full", *others]))
+    assert result["NodeNames"] == ["roomy"]
+    assert result["FailedAndUnresolvableNodes"] == dict.fromkeys(["full", *others], "node(s) unknown to the extender")
 
 
 def test_whole_nodes_that_nobody_knows_are_judged_by_the_request_and_leave_no_trace() -> None:

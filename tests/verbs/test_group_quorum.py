@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -45,11 +46,17 @@ class Binds:
     """bind with a quorum; each call runs in a thread."""
 
     def __init__(
-        self, cache: Cache, seconds: float, binder: FakeBinder, pool: ThreadPoolExecutor, most_waiting: int
+        self,
+        cache: Cache,
+        seconds: float,
+        binder: FakeBinder,
+        pool: ThreadPoolExecutor,
+        most_waiting: int,
+        free: threading.Semaphore | None,
     ) -> None:
         self.cache, self.binder, self.pool = cache, binder, pool
         self.telemetry = Counted()
-        self.quorum = GroupQuorum(cache, self.telemetry, seconds, most_waiting)
+        self.quorum = GroupQuorum(cache, self.telemetry, seconds, most_waiting, free=free)
         self.verb = Bind(cache, PROFILES, binder, Telemetry(), quorum=self.quorum)
 
     def begin(self, pod: Object, node: str) -> Future[str]:
@@ -68,10 +75,14 @@ class Binds:
 
 @contextmanager
 def binds(
-    *objects: Object, seconds: float = LONG, binder: FakeBinder | None = None, most_waiting: int = 100
+    *objects: Object,
+    seconds: float = LONG,
+    binder: FakeBinder | None = None,
+    most_waiting: int = 100,
+    free: threading.Semaphore | None = None,
 ) -> Iterator[Binds]:
     with ThreadPoolExecutor() as pool:
-        yield Binds(cache_of(*NODES, *objects), seconds, binder or FakeBinder(), pool, most_waiting)
+        yield Binds(cache_of(*NODES, *objects), seconds, binder or FakeBinder(), pool, most_waiting, free)
 
 
 def test_a_gang_is_bound_once_enough_members_wait() -> None:
@@ -242,6 +253,32 @@ def test_the_wait_at_permit_leaves_less_time_for_the_other_members() -> None:
     reason = "1 of 2 members that pod group default/gang needs are missing after 0.1 s"
     assert answer(verb, binding(pods[0], "n0"))["Error"] == reason
     assert binder.bound == []
+
+
+def test_a_member_whose_bind_may_still_be_refused_does_not_count() -> None:
+    pods = gang(2)
+    with binds(make_pod_group("gang", 2), *pods) as webhook:
+        first = webhook.cache.find_pod("m0", "default/m0")
+        assert first is not None
+        with webhook.quorum.uncounted(first, "n0"):
+            webhook.cache.assume(first, "n0")
+            second = webhook.begin(pods[1], "n1")
+            assert not wait_until(second.done, timeout_seconds=0.2)
+            webhook.cache.forget("m0")
+            webhook.quorum.failed(first)
+        reason = "1 of 2 members that pod group default/gang needs are missing because others cannot be bound"
+        assert second.result() == reason
+        assert webhook.binder.bound == []
+
+
+def test_a_member_that_may_not_wait_ends_the_wait_of_a_gang_that_needs_it() -> None:
+    pods = gang(3)
+    with binds(make_pod_group("gang", 3), *pods, free=threading.Semaphore(1)) as webhook:
+        calls = [webhook.begin(pod, "n0") for pod in pods[:2]]
+        assert sorted(call.result(LONG / 2) for call in calls) == [
+            "2 of 3 members that pod group default/gang needs are missing because others cannot be bound",
+            "too many members are waiting for their gangs",
+        ]
 
 
 def test_all_gangs_together_wait_in_a_limited_number_of_calls() -> None:

@@ -172,6 +172,15 @@ def test_another_rule_wakes_none_of_them() -> None:
     assert licensed.woken() == 0
 
 
+@pytest.mark.parametrize(("namespace", "woken"), [("default", 1), ("other", 0)])
+def test_a_rule_wakes_only_pods_of_the_namespace_that_it_names(namespace: str, woken: int) -> None:
+    licensed = Licensed()
+    licensed.ask()
+    licensed.server.left = 1
+    licensed.refused.wake("rules:licensed", namespace)
+    assert licensed.woken() == woken
+
+
 def test_a_pod_that_is_woken_and_still_does_not_fit_is_left_alone() -> None:
     licensed = Licensed()
     licensed.ask()

@@ -127,7 +127,8 @@ def test_no_more_room_is_kept_than_the_gang_needs() -> None:
 
 
 def test_a_member_whose_bind_is_refused_keeps_its_room() -> None:
-    webhook = Webhook(*NODES, GANG, *members([]), OTHER)
+    webhook = split_at_start([])
+    webhook.split.keep_room()  # from now on, only gangs with a failed bind are looked at
     for index in range(3):
         assert webhook.bind(member(index), f"n{index}") == ""
     webhook.binder.errors.append(Refused("the API server is down", 503))
@@ -179,6 +180,12 @@ def test_a_split_gang_whose_group_is_deleted_keeps_no_room() -> None:
     webhook = split_at_start(["n0", "n1"])
     assert len(webhook.ask(OTHER)) == 1
     webhook.cache.deleted("PodGroup", msgspec.convert(GANG, PodGroup))
+    assert webhook.ask(OTHER) == ["n2", "n3", "n4"]
+
+
+def test_a_split_gang_of_a_tree_keeps_no_room() -> None:
+    group = make_pod_group("gang", 4, parentCompositePodGroupName="parent")
+    webhook = Webhook(*NODES, group, *members(["n0", "n1"]), OTHER)
     assert webhook.ask(OTHER) == ["n2", "n3", "n4"]
 
 
@@ -242,7 +249,8 @@ def test_a_nomination_to_a_full_node_keeps_no_room() -> None:
 
 
 def test_a_member_that_no_longer_fits_at_bind_keeps_room_elsewhere() -> None:
-    webhook = Webhook(*NODES, GANG, *members([]), OTHER)
+    webhook = split_at_start([])
+    webhook.split.keep_room()  # from now on, only gangs with a failed bind are looked at
     for index in range(3):
         assert webhook.bind(member(index), f"n{index}") == ""
     tell(webhook.cache, [make_pod("quick").uid("quick").req(cpu="4").node("n3").obj()])

@@ -196,7 +196,7 @@ class GroupQuorum:
         if its_round.waiting:
             self._end_if_out_of_reach(its_round)
         else:
-            self._rounds.pop(its_round.gang.key, None)
+            del self._rounds[its_round.gang.key]
 
     def _await(self, its_round: _Round, call: _Call, seconds: float) -> None:
         """Waits until the round of the call has ended. After `seconds`, refuses all calls of the round."""
@@ -242,7 +242,7 @@ class GroupQuorum:
 
         The caller holds the lock.
         """
-        self._rounds.pop(its_round.gang.key, None)
+        del self._rounds[its_round.gang.key]
         if refusal is None:
             self._undecided.difference_update(its_round.waiting)
         for call in its_round.waiting.values():
