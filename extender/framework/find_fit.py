@@ -86,7 +86,7 @@ class Fit:
         The refusal of the earlier check then replaces that refusal. As in kube-scheduler, the plugin of the earlier
         refusal is added to `narrowed_by`. Nothing changes if the earlier check ended in an error.
         """
-        if not self.narrowed_by or self.refused_at_once or nominated.refused_at_once or nominated.error is not None:
+        if not self.narrowed_by or self.refused_at_once or nominated.error is not None:
             return
         refusal, before = nominated.refusals[nominated.cause[0]], _outside(self.narrowed_by)
         outside = [cause for cause, each in enumerate(self.refusals) if each == before]
