@@ -10,15 +10,16 @@ import pytest
 from msgspec import structs
 
 from extender.framework.find_fit import find_fit
-from extender.framework.profile import Profile
+from extender.framework.profile import Profile, WeightedPriority
 from extender.framework.rankings import Rankings
-from extender.framework.rules import PerNode
+from extender.framework.rules import PerNode, RowScorer, Scorer
 from extender.framework.score import score
 from extender.framework.status import Refusal, unschedulable
 from extender.model.kinds import KINDS
 from extender.model.node import Taint
 from extender.plugins.registry import default_profile
 from extender.table import PodInfo, Table, journal
+from extender.table.labels import Rows
 from tests.builders import Object, make_namespace, make_node, make_pod, make_pv, make_service
 from tests.framework.cluster import pod_info, table_of
 
@@ -182,6 +183,25 @@ def test_there_is_no_best_node_if_a_rule_refuses_all_nodes_at_once() -> None:
     table, rankings = cluster(), Rankings(Profile("test", [*PROFILE.predicates, RefusingAll()], PROFILE.priorities))
     first, second, _ = replicas("ReplicaSet")
     assert (rankings.best(first, table), rankings.best(second, table)) == (None, None)
+
+
+@dataclass(frozen=True)
+class Preferring:
+    """Prefers the other node, but only for the last replica."""
+
+    name: str = "Preferring"
+
+    def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
+        return RowScorer(lambda rows: 100 * (rows == table.nodes.row_of[OTHER])) if pod.uid == "web-3" else None
+
+
+def test_a_priority_that_did_not_apply_to_one_replica_counts_for_the_next() -> None:
+    priorities = [*PROFILE.priorities, WeightedPriority(Preferring(), 100)]
+    table, rankings = cluster(), Rankings(Profile("test", PROFILE.predicates, priorities))
+    first, second, third = replicas("ReplicaSet")
+    rankings.best(first, table)
+    nodes = [table.nodes.names_of(best.rows) for pod in (second, third) if (best := rankings.best(pod, table))]
+    assert nodes == [[BEST], [OTHER]]
 
 
 @dataclass

@@ -54,6 +54,11 @@ def names_field(*names: str, operator: str = "In") -> dict[str, Any]:
             id="a field, NotIn",
         ),
         pytest.param(
+            make_pod("p").require_node(node_term(fields=[names_field("1", operator="Gt")])),
+            set(),
+            id="a field with an operator that the API does not allow matches nothing",
+        ),
+        pytest.param(
             make_pod("p").node_selector({"rank": "1"}).require_node(node_term(expression(ZONE, "Exists"))),
             {"z1"},
             id="selector and affinity",
