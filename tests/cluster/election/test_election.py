@@ -122,6 +122,17 @@ def test_when_another_s_lease_is_taken(spec: LeaseSpec, after: float, taken: boo
         assert written_spec(asked).lease_transitions == 5
 
 
+def test_hurry_ends_the_pause_of_a_standby_and_not_that_of_a_leader() -> None:
+    standby = candidate()
+    standby.read(stored(OTHERS), 0.0)
+    assert isinstance(step(standby, 0.1), Sleep)
+    standby.hurry()
+    assert step(standby, 0.1) == Read()
+    leading = leader()
+    leading.hurry()
+    assert isinstance(step(leading, 0.2), Sleep)
+
+
 def test_a_renewal_puts_the_expiry_off() -> None:
     election = candidate()
     election.read(stored(OTHERS), 0)

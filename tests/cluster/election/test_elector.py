@@ -24,6 +24,8 @@ from tests.cluster.fake_api import EVENTS, LEASES, FakeApiServer, accept_and_han
 from tests.stock.waiting import wait_until
 
 TIMING = Timing(lease_duration_seconds=4, renew_deadline_seconds=3.0, retry_period_seconds=0.05)
+# Between two calls of a candidate there is time to see that it makes none.
+PATIENT = Timing(lease_duration_seconds=90, renew_deadline_seconds=60.0, retry_period_seconds=30.0)
 LEASE = f"{LEASES}/extender"
 
 
@@ -58,11 +60,12 @@ def elect(api: FakeApiServer, tmp_path: Path) -> Iterator[Elect]:
         eligible: Callable[[], bool] = lambda: True,
         connection: KubeClient | None = None,
         writes: UnsettledWrites | None = None,
+        timing: Timing = TIMING,
     ) -> LeaderElector:
         connection = connection or KubeClient(Kubeconfig(api.kubeconfig(tmp_path)))
         lease = LeaseClient(connection, "default", "extender", timeout_seconds=0.2)
         writes = writes or UnsettledWrites(0.0)
-        election = Election(identity, TIMING, Random(1), writes)
+        election = Election(identity, timing, Random(1), writes)
         settlement = Settlement(writes, lambda: caught_up, Waiting(), SystemClock())
         elector = LeaderElector(lease, election, eligible, settlement, SystemClock())
         elector.start()
@@ -89,11 +92,14 @@ def test_one_leads_and_the_other_says_whom_it_waits_for(api: FakeApiServer, elec
     assert second.waiting_for() == "waiting for the lease default/extender held by first"
 
 
-def test_a_leader_that_stops_hands_over(api: FakeApiServer, elect: Elect) -> None:
+def test_a_leader_that_stops_hands_over(api: FakeApiServer, elect: Elect, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     first = elect("first")
     assert wait_until(first.leading)
     second = elect("second")
+    assert wait_until(lambda: "another process leads lease=default/extender holder='first'" in caplog.messages)
     first.stop()
+    assert "lease released lease=default/extender" in caplog.messages
     assert not first.leading()
     assert wait_until(second.leading)
     assert api.collections[LEASES]["default/extender"]["spec"]["leaseTransitions"] == 1
@@ -112,15 +118,21 @@ def test_each_change_of_the_leader_is_an_event_about_the_lease(api: FakeApiServe
     second.stop()
     assert notes()[3:] == ["second stopped leading"]
     (event, *_) = api.collections[EVENTS].values()
-    assert (event["reason"], event["type"]) == ("LeaderElection", "Normal")
-    assert event["metadata"]["namespace"] == "default"
-    assert event["regarding"] == {
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "namespace": "default",
-        "name": "extender",
-        "uid": "",  # the stand-in gives none
+    lease = {"namespace": "default", "name": "extender", "uid": ""}  # the stand-in gives no UID
+    assert event == {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": event["metadata"],
+        "eventTime": event["eventTime"],
+        "reportingController": "extender",
+        "reportingInstance": "first",
+        "action": "LeaderElection",
+        "reason": "LeaderElection",
+        "type": "Normal",
+        "note": "first became leader",
+        "regarding": {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", **lease},
     }
+    assert event["metadata"]["namespace"] == "default"
 
 
 def test_an_event_that_is_refused_costs_no_leadership(
@@ -205,6 +217,25 @@ def test_hurry_returns_when_the_process_leads_or_has_resigned(api: FakeApiServer
     elector.resign()
     elector.hurry(30.0)
     assert time.monotonic() - began_at < 20.0
+
+
+def test_a_standby_that_is_hurried_takes_a_free_lease_before_its_pause_ends(api: FakeApiServer, elect: Elect) -> None:
+    metadata = {"namespace": "default", "name": "extender"}
+    api.put(LEASES, {"metadata": metadata, "spec": {"holderIdentity": "first", "leaseDurationSeconds": 90}})
+    second = elect("second", timing=PATIENT)
+    assert wait_until(lambda: "held by first" in (second.waiting_for() or ""))
+    api.put(LEASES, {"metadata": metadata, "spec": {"holderIdentity": "", "leaseDurationSeconds": 1}})
+    second.hurry(5.0)
+    assert second.leading()
+
+
+def test_a_candidate_pauses_after_a_call_that_failed(api: FakeApiServer, elect: Elect) -> None:
+    api.fail(LEASE, answer(403))
+    elector = elect("me", timing=PATIENT)
+    assert wait_until(lambda: api.faults_left == 0)
+    time.sleep(0.3)
+    assert not elector.leading()
+    assert len(api.calls) == 1
 
 
 def test_hurry_gives_up_after_its_seconds(api: FakeApiServer, elect: Elect) -> None:

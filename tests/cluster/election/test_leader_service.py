@@ -33,6 +33,7 @@ class FakeApi(Caller):
         self, method: str, path: str, body: bytes, content_type: str = JSON, timeout_seconds: float = CALL_SECONDS
     ) -> bytes:
         url = urlsplit(path)
+        assert "/namespaces/ns/" in url.path
         collection = url.path.split("/")[-1]
         if method == "GET" and collection in (SERVICES, PODS):
             assert parse_qs(url.query) in (
@@ -90,7 +91,10 @@ def test_the_slice_is_one_that_proxies_take_and_goes_with_its_service(api: FakeA
     start()
     assert wait_until(lambda: api.slice)
     metadata = api.slice["metadata"]
-    assert metadata["labels"]["kubernetes.io/service-name"] == "extender"
+    assert metadata["labels"] == {
+        "kubernetes.io/service-name": "extender",
+        "endpointslice.kubernetes.io/managed-by": "extender",
+    }
     assert metadata["ownerReferences"] == [{"apiVersion": "v1", "kind": "Service", "name": "extender", "uid": "u"}]
     assert api.slice["ports"] == [{"name": "https", "port": 8888, "protocol": "TCP"}]
     assert api.slice["endpoints"] == [{"addresses": ["10.0.0.1"], "conditions": {"ready": True}}]
