@@ -227,6 +227,18 @@ def test_a_pod_is_woken_that_asks_for_a_device_by_its_class(there: list[Any], co
     assert world.node_of("p") == "n2"
 
 
+def test_a_bound_pod_wakes_only_pods_whose_affinity_it_matches() -> None:
+    world = World(node("n1").zone("z1"), pod("p").affinity(ZONE, app="web"))
+    world.settle()
+    attempts = len(world.telemetry.results)
+    world.put(pod("other").node("n1").label(app="db"))
+    world.pass_time(5)
+    assert len(world.telemetry.results) == attempts
+    world.put(pod("wanted").node("n1").label(app="web"))
+    world.pass_time(5)
+    assert world.node_of("p") == "n1"
+
+
 def test_pods_are_woken_by_room_that_they_may_preempt_the_rest_of() -> None:
     bound = [pod("leaves", cpu="1").node("n1").priority(9), pod("lower", cpu="3").node("n1").priority(1)]
     world = World(node("n1"), *bound, pod("p", cpu="4").priority(5))
@@ -263,11 +275,12 @@ def test_free_room_leaves_out_extended_resources_that_the_node_does_not_have() -
     gpu = "example.com/gpu"
     nodes = [
         make_node("n1").capacity({"cpu": "4", "pods": "10", gpu: "2"}),
-        make_node("n2").capacity(cpu="1", pods="5"),
+        make_node("n2").capacity({"cpu": "1", "pods": "5", "hugepages-2Mi": "4Mi"}),
     ]
     table = table_of(*(each.obj() for each in nodes), placed("high", 7), placed("low", 1))
     free = free_on(table, "n1", 5)
     assert free is not None
+    assert free["hugepages-2Mi"] == 0  # no device can provide these
     assert {name: free[name] for name in ("cpu", "pods", gpu)} == {"cpu": 3000, "pods": 9, gpu: 1}
     assert gpu not in (free_on(table, "n2", 5) or {gpu})
     assert free_on(table, "gone", 5) == {"pods": 0}

@@ -268,6 +268,17 @@ def test_a_group_keeps_the_devices_of_a_claim_that_others_use() -> None:
     assert "ResourceClaim unreserved for PodGroup" in world.group_conditions[0][2]
 
 
+def test_a_claim_that_every_member_could_use_loses_its_reservation_and_keeps_its_devices() -> None:
+    shared = allocated("shared", "n1", RESERVED)
+    device = make_resource_slice("n1", "gpu.example.com", "gpu-0")
+    members = map(sharing, "ab")
+    world = World(node("n1", cpu="1"), make_device_class("gpu"), device, shared, group(), *members, features=ON)
+    world.settle()
+    assert nodes_of(world) == ["", ""]
+    assert claim(world).status.reserved_for == []
+    assert claim(world).allocation is not None
+
+
 def test_a_group_that_gives_up_a_reservation_preempts_in_the_same_attempt() -> None:
     others = {"resource": "pods", "name": "other", "uid": "other"}
     shared = allocated("shared", "n2", RESERVED, others)

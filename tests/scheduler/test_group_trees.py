@@ -210,6 +210,14 @@ def test_all_groups_of_a_tree_are_placed_in_one_domain() -> None:
     assert set(world.telemetry.placements) == {("infeasible", 0.0), ("feasible", 0.0)}
 
 
+def test_a_member_that_is_nominated_outside_the_domain_does_not_split_its_group() -> None:
+    group = make_pod_group("workers", 2, schedulingConstraints={"topology": [{"key": "rack"}]})
+    racks = [node(f"n{i}", cpu="1").label(rack=rack) for i, rack in enumerate(("r1", "r2", "r2"))]
+    world = World(*racks, group, member("a").nominated("n0"), member("b"), features=ON)
+    world.settle()
+    assert sorted(nodes_of(world, "ab")) == ["n1", "n2"]
+
+
 @pytest.mark.parametrize(("claims", "node_name"), [("vw", "n2"), ("vv", "n1")])
 def test_groups_that_share_an_unbound_volume_claim_get_the_same_node(claims: str, node_name: str) -> None:
     right = leaf("right", 1, schedulingConstraints={"topology": [{"key": "rack"}]})

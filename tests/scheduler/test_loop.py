@@ -120,6 +120,7 @@ def test_why_a_pod_waits_is_told_as_the_stock_scheduler_tells_it() -> None:
     )
     assert world.conditions == [("p", "Unschedulable", message, "")]
     assert world.events == [("p", "FailedScheduling", message)]
+    assert world.actions == {"FailedScheduling": ("Warning", "Scheduling")}
     assert waiting(world, Tier.UNSCHEDULABLE) == ["p"]
 
 

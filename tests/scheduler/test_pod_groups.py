@@ -236,6 +236,7 @@ def test_nothing_is_bound_if_the_nodes_of_a_gang_vanish_before_it_is_assumed() -
     assert world.attempt()
     assert world.cache.overview().assumed == []
     assert [reason for _, reason, _ in world.group_conditions] == ["SchedulerError"]
+    assert world.telemetry.group_results == ["error"]
 
 
 def test_a_running_gang_stays_scheduled_if_a_further_member_cannot_be_reserved() -> None:
@@ -305,7 +306,7 @@ def test_a_gang_evicts_no_more_than_it_needs_and_then_runs() -> None:
     assert "" not in [world.node_of(name) for name in "ab"]
     assert world.group_conditions[-1] == ("workers", "Scheduled", "")
     assert world.telemetry.group_results == ["waiting_on_preemption", "scheduled"]
-    assert world.telemetry.group_preemptions == ["Success"]
+    assert world.telemetry.group_preemptions == [("Success", 0.0)]
 
 
 def test_a_gang_that_does_not_fit_anyhow_evicts_nothing() -> None:

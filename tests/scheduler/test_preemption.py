@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from extender.errors import OutcomeUnknown, Refused
+from extender.framework.status import unresolvable
 from extender.model.pod import Pod
 from extender.policy.policy import provider
 from extender.queue.queued_pod import Tier
@@ -44,7 +45,7 @@ def test_the_victim_goes_and_the_preemptor_comes(world: World) -> None:
     assert world.pod("victim").terminating
     assert world.pod("p").status.nominated_node_name == "n1"
     assert ("victim", "Preempted", "Preempted by pod p on node n1") in world.events
-    assert world.actions["Preempted"] == "Preempting"
+    assert world.actions["Preempted"] == ("Normal", "Preempting")
     assert world.telemetry.evictions == [("pod", "success", 0.0)]
     assert world.conditions == [("p", "Unschedulable", "0/1 nodes are available: 1 Insufficient cpu.", "n1")]
     world.delete("Pod", "default/victim")
@@ -84,7 +85,7 @@ def test_a_preemptor_is_admitted_once_its_last_victim_leaves() -> None:
     evictions = EvictionsInProgress(world.cache)
     evictions.begin(preemptor, "n1")
     evictions.begin_last(preemptor, evicted_last)
-    assert evictions.refuse(preemptor) is not None
+    assert evictions.refuse(preemptor) == unresolvable("DefaultPreemption", "waiting until its victims are evicted")
     world.put(victim.deleted())
     world.watch()
     assert evictions.refuse(preemptor) is None

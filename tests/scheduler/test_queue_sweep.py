@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from extender.errors import OutcomeUnknown
 from extender.queue.queued_pod import Tier
+from extender.scheduler.event_router import EventRouter
 from tests.scheduler.test_loop import node, pod, waiting
-from tests.scheduler.world import World
+from tests.scheduler.world import NAME, World
 
 
 @pytest.fixture
@@ -63,8 +65,19 @@ def test_a_terminating_pod_that_was_tried_is_not_added_again(world: World) -> No
     assert queued(world) == []
 
 
+@pytest.mark.parametrize("faults", [[], [OutcomeUnknown("silence")]], ids=["answered", "without an answer"])
+def test_a_pod_whose_bind_the_watch_has_not_shown_yet_is_not_queued_again(faults: list[Exception]) -> None:
+    world = World(node("n1"), pod("p"))
+    world.faults += faults
+    world.attempt()
+    world.binders.work()
+    for _ in range(3):
+        world.sweep.run()
+    assert (queued(world), world.queue.pods_in_flight()) == ([], [])
+
+
 def test_every_rejected_pod_is_tried_again_after_events_were_missed(world: World) -> None:
     attempts = len(world.telemetry.results)
-    world.queue.events_missed()
+    EventRouter(world.cache, world.queue, [NAME]).missed()
     world.pass_time(5)
     assert len(world.telemetry.results) == attempts + 1

@@ -195,6 +195,14 @@ def test_nobody_goes(objects: list[Any], pod: PodBuilder, options: dict[str, Any
     assert (webhook.evicted, webhook.nominated) == ([], [])
 
 
+def test_nodes_that_kube_scheduler_cannot_empty_do_not_keep_a_victim_in_place() -> None:
+    full = make_pod("full").req(cpu="4").priority(20).node("n2")
+    webhook = Webhook(node("n1"), node("n2"), painter("low", 1, "n1"), full, P)
+    webhook.ask(P, "n1")
+    webhook.turn()
+    assert (webhook.evicted, webhook.nominated) == (["low"], [("p", "n1")])
+
+
 def test_pods_that_a_budget_protects_are_spared() -> None:
     budget = {**make_pdb("b", {"app": "kept"}, minAvailable=1), "status": {"disruptionsAllowed": 0}}
     kept, free = painter("kept", 1, "n1").label(app="kept"), painter("free", 5, "n2")
@@ -224,22 +232,30 @@ def test_what_the_api_server_refuses_is_tried_again() -> None:
     assert webhook.evicted == ["low"]
 
 
-def test_a_rule_that_hangs_is_abandoned_in_time_and_no_pod_is_evicted() -> None:
-    asked, end = Event(), Event()
+@pytest.mark.parametrize(
+    "built",
+    [
+        pytest.param([P], id="a pod"),
+        pytest.param([make_pod_group("gang", 1, priority=10), painter("p", 10).group("gang")], id="a gang"),
+    ],
+)
+def test_a_rule_that_hangs_is_abandoned_in_time_and_no_pod_is_evicted(built: list[Any]) -> None:
+    asked, end, awaited = Event(), Event(), Event()
 
     @predicate(sees_pods=True)
     def hangs_when_it_is_asked_again(pod: Pod, node: Any) -> bool:
         if asked.is_set():
-            end.wait(600)
+            end.wait(10)
+            awaited.set()
         asked.set()
         return False
 
     limit = TimeLimit(ManualClock(), 0.5)
-    webhook = Webhook(node("n1"), painter("low", 1, "n1"), P, rule=hangs_when_it_is_asked_again, limit=limit)
-    webhook.ask(P, "n1")
+    webhook = Webhook(node("n1"), painter("low", 1, "n1"), *built, rule=hangs_when_it_is_asked_again, limit=limit)
+    webhook.ask(built[-1], "n1")
     try:
         webhook.turn()
-        assert webhook.evicted == []
+        assert (webhook.evicted, awaited.is_set()) == ([], False)
         assert webhook.refused.take(webhook.preemption.rules()) == []  # kube-scheduler asks again
     finally:
         end.set()

@@ -28,7 +28,7 @@ from extender.runtime.clock import NO_LIMIT, ManualClock, TimeLimit
 from extender.runtime.ports import Binding, NominatedNode, Nominating
 from extender.scheduler.scheduler_ports import Attempt, GroupResult, SchedulerTelemetry
 from extender.scheduler.scheduling_cycle import SchedulingCycle
-from extender.scheduler.timing import ProfileTimer
+from extender.scheduler.timing import BIND, ProfileTimer
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
 from extender.web.telemetry.metrics import Metrics
 from tests.builders import Builder
@@ -47,13 +47,14 @@ class Telemetry(ports.Telemetry):
         self.victims: list[int] = []
         self.disrupted_groups: list[int] = []
         self.group_results: list[str] = []
-        self.group_preemptions: list[str] = []
+        self.group_preemptions: list[tuple[str, float | None]] = []
         self.moves: list[tuple[str, str, str, str]] = []
         self.searches = 0
         self.after_flush = 0
         self.permit_waits: list[tuple[str, float]] = []
         self.attempts: list[int] = []
         self.points: list[tuple[str, str]] = []
+        self.bind_seconds: list[float] = []
         self.plugins: list[tuple[str, str, str]] = []
         self.evictions: list[tuple[str, str, float]] = []
         self.placements: list[tuple[str, float]] = []
@@ -81,6 +82,8 @@ class Telemetry(ports.Telemetry):
 
     def extension_point(self, point: str, status: str, profile: str, seconds: float) -> None:
         self.points.append((point, status))
+        if point == BIND:
+            self.bind_seconds.append(seconds)
 
     def plugin_executed(self, plugin: str, point: str, status: str, seconds: float) -> None:
         self.plugins.append((plugin, point, status))
@@ -101,7 +104,7 @@ class Telemetry(ports.Telemetry):
         self.group_results.append(result.value)
 
     def group_preemption_tried(self, status: str, seconds: float | None) -> None:
-        self.group_preemptions.append(status)
+        self.group_preemptions.append((status, seconds))
 
     def preempted(self, preemptor: str, victims: int, pdb_violations: int, groups: int) -> None:
         self.victims.append(victims)
@@ -162,7 +165,7 @@ class World:
         faults: what the next binds, or evictions, raise.
         withdrawn: (pod, whether it was bound) as statuses were withdrawn.
         conditions: (pod, reason, message, nominated node) in the order in which they were written.
-        actions: the action of the last event with this reason.
+        actions: the type and the action of the last event with this reason.
         group_conditions: (group, reason, message) in the order in which they were written.
     """
 
@@ -190,7 +193,7 @@ class World:
         self.faults: list[Exception] = []
         self.conditions: list[tuple[str, str, str, str | None]] = []
         self.events: list[tuple[str, str, str]] = []
-        self.actions: dict[str, str] = {}
+        self.actions: dict[str, tuple[str, str]] = {}
         self.group_conditions: list[tuple[str, str, str]] = []
         self.withdrawn: list[tuple[str, bool]] = []
         self.binders, self.preemptors = Later(), Later()
@@ -319,7 +322,7 @@ class World:
 
     def record(self, pod: Pod, kind: str, reason: str, action: str, note: str, related: Pod | None = None) -> None:
         self.events.append((pod.name, reason, note))
-        self.actions[reason] = action
+        self.actions[reason] = kind, action
 
     def evict(self, victim: Pod, message: str) -> bool:
         if self.faults:

@@ -379,6 +379,18 @@ def test_its_devices_stay_taken_until_the_watch_tells_of_the_claim() -> None:
     assert (world.node_of("p"), world.node_of("q")) == ("n1", "")
 
 
+def test_its_devices_stay_taken_while_the_watch_shows_the_claim_without_devices() -> None:
+    world = world_of(extended("p"), extended("q"))
+    world.attempt()
+    world.binders.work()
+    world.untold.pop(0)()  # the claim as it was created, before its devices were written
+    world.waiting.poll()
+    world.binders.work()
+    assert (world.node_of("p"), taken(world)) == ("", {"gpu-0"})
+    world.settle()
+    assert (world.node_of("p"), world.node_of("q")) == ("n1", "")
+
+
 @pytest.mark.parametrize("step", ["create", "bind", "describe"])
 def test_a_claim_that_was_made_for_nothing_is_deleted(step: str) -> None:
     world = world_of(extended("p"))

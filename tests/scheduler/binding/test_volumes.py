@@ -302,6 +302,12 @@ def test_how_long_a_pod_waits_is_configured() -> None:
     policy = load(json.dumps({**header, "profiles": [{"pluginConfig": arguments}]}).encode(), Library())
     assert timeouts_of(policy.profiles[0]) == Timeouts(30, 120)
     assert timeouts_of(provider("DefaultProvider")) == Timeouts(600, 600)
+    world = World(NODE, MAKING, make_pvc("c", storage_class="made"), pod("p", "c"), profile=policy.profiles[0])
+    world.settle()
+    world.pass_time(29)
+    assert (assumed(world), world.conditions) == (["p"], [])
+    world.pass_time(1)
+    assert [message for _, _, message, _ in world.conditions] == [f"{PRE_BIND}binding volumes: c not bound after 30 s"]
 
 
 def test_pods_that_share_a_claim_go_to_the_node_that_is_selected_for_it() -> None:
