@@ -1,10 +1,10 @@
-"""The limits of durations and label keys in policy files."""
+"""The limits of durations and label keys in policy files, and the descriptions of fields."""
 
 from __future__ import annotations
 
 import pytest
 
-from extender.framework.policy_fields import duration, label_key
+from extender.framework.policy_fields import Strict, duration, label_key
 
 
 @pytest.mark.parametrize(
@@ -31,3 +31,12 @@ def test_the_prefix_of_a_label_key_has_at_most_253_characters(length: int, is_va
     else:
         with pytest.raises(ValueError, match="expected a label key"):
             label_key(key)
+
+
+class Shelf(Strict):
+    height: int = 0
+    """Its height in millimetres."""
+
+
+def test_a_field_is_described_by_the_docstring_below_it() -> None:
+    assert Shelf.model_fields["height"].description == "Its height in millimetres."
