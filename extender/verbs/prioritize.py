@@ -92,7 +92,7 @@ class Prioritize:
         if self._scale is Scale.RELATIVE:
             return _spread(totals, int(np.minimum.reduce(totals)), int(np.maximum.reduce(totals)))
         highest = MAX_SCORE * sum(weighted.weight for weighted in profile.priorities)
-        return _spread(totals, 0, highest).clip(0, MAX_EXTENDER_PRIORITY)
+        return _spread(totals, 0, highest)
 
 
 def _spread(totals: Scores, lowest: int, highest: int) -> Scores:

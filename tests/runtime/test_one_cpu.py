@@ -102,6 +102,19 @@ def test_it_compares_idle_times_since_the_last_look(cpus: FakeCpus, settled: One
     assert cpus.kept_to == {0}
 
 
+def test_a_cpu_that_is_switched_on_later_is_compared_from_then_on(cpus: FakeCpus, clock: ManualClock) -> None:
+    del cpus.idle[2]
+    one = OneCpu(cpus, clock)
+    one.settle()
+    cpus.idle[2] = 100.0
+    cpus.let_pass(1.0, used=0.1, idle={})
+    one.look()
+    assert cpus.kept_to == {1}
+    cpus.let_pass(1.0, used=0.1, idle={2: 1.0})
+    one.look()
+    assert cpus.kept_to == {2}
+
+
 def test_if_its_cpu_is_taken_away_it_runs_on_any(cpus: FakeCpus, settled: OneCpu) -> None:
     cpus.refuses = True
     cpus.let_pass(1.0, used=0.0, idle={2: 1.0})

@@ -58,6 +58,13 @@ def test_the_limits_grow_with_the_number_of_nodes(monkeypatch: pytest.MonkeyPatc
     assert options == {arenas: 1, mapped_from: 16_000_000, trimmed_from: 64_000_000}
 
 
+def test_a_c_library_without_these_limits_leaves_the_memory_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_memory, "_CLIBRARY", SimpleNamespace())
+    assert not process_memory.limit()
+    process_memory.give_back()
+    process_memory.use_huge_pages()
+
+
 def test_the_heap_keeps_four_mebibytes_free(monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[int] = []
     c_library = SimpleNamespace(malloc_trim=lambda size: kept.append(size.value))

@@ -76,6 +76,17 @@ def test_a_billion_laughs_is_an_error() -> None:
         load(text)
 
 
+@pytest.mark.parametrize(("aliases", "is_allowed"), [(100, True), (101, False)])
+def test_aliases_may_repeat_a_hundred_thousand_values(aliases: int, is_allowed: bool) -> None:
+    thousand = f"[{', '.join(['1'] * 999)}]"  # the list itself is a value
+    text = f"a: &a {thousand}\nb: [{', '.join(['*a'] * aliases)}]\n"
+    if is_allowed:
+        assert load(text) == {"a": [1] * 999, "b": [[1] * 999] * aliases}
+    else:
+        with pytest.raises(MalformedInput, match="line 2: aliases repeat more than 100000 values"):
+            load(text)
+
+
 def test_a_file_may_have_several_documents() -> None:
     assert list(load_all("a: 1\n---\n---\nb: 2\n")) == [{"a": 1}, None, {"b": 2}]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -29,6 +31,19 @@ def test_revive_restarts_only_a_thread_that_ended_before_stop() -> None:
     assert begun.acquire(timeout=10)
     assert thread.stop(10)
     assert not thread.revive()
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "threads.LastingThread('lasting', lambda: time.sleep(60)).start()",
+        "fibers.FiberPool('fibers', 1, threads.log_error).start()",
+    ],
+    ids=["LastingThread", "FiberPool"],
+)
+def test_a_thread_that_works_does_not_keep_the_process_alive(start: str) -> None:
+    script = f"import time; from extender.runtime import fibers, threads; {start}"
+    assert subprocess.run([sys.executable, "-c", script], timeout=30, check=False).returncode == 0
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

@@ -95,6 +95,23 @@ def test_submit_waits_while_the_backlog_is_full(pool: WorkerPool) -> None:
     assert done.wait(WAIT_SECONDS)
 
 
+def test_two_tasks_per_thread_are_queued_unless_another_number_is_given() -> None:
+    pool = WorkerPool("test", threads=1, on_error=log_error)
+    pool.start()
+    gate = threading.Event()
+    for _ in range(3):
+        pool.submit(lambda: gate.wait(WAIT_SECONDS))
+    with ThreadPoolExecutor(1) as other:
+        fourth = other.submit(pool.submit, gate.wait)
+        try:
+            with pytest.raises(TimeoutError):
+                fourth.result(0.2)
+        finally:
+            gate.set()
+        fourth.result(WAIT_SECONDS)
+    pool.stop(WAIT_SECONDS)
+
+
 def test_stop_finishes_the_submitted_tasks() -> None:
     pool = WorkerPool("test", threads=1, on_error=log_error)
     done: list[int] = []

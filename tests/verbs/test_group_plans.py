@@ -39,11 +39,14 @@ from tests.builders import (
     Object,
     PodBuilder,
     expression,
+    make_device_class,
     make_node,
     make_pod,
     make_pod_group,
     make_pv,
     make_pvc,
+    make_resource_claim,
+    make_resource_slice,
     node_term,
 )
 from tests.verbs.cluster import PROFILES, FakeBinder, SlowRule, answer, args, binding, tell
@@ -259,6 +262,16 @@ def test_the_rest_can_be_planned_again_twice() -> None:
     (second,) = webhook.ask(gang[1], ["n3", "n4"])
     assert webhook.ask(gang[2], [first, second, "n5"]) == ["n5"]
     assert webhook.telemetry.dropped == {"node": 2}
+
+
+def test_a_second_plan_for_the_rest_counts_the_devices_of_members_that_have_an_answer() -> None:
+    devices = [make_resource_slice(name, "gpu.example.com", "gpu-0") for name in NAMES[:2]]
+    device_class = make_device_class("gpu", 'device.driver == "gpu.example.com"')
+    claims = [make_resource_claim(f"c{i}", "gpu") for i in range(2)]
+    gang = [member(f"m{i}", "1").resource_claim(f"c{i}").obj() for i in range(2)]
+    webhook = Webhook(*NODES, *devices, device_class, *claims, make_pod_group("gang", 2), *gang)
+    (first,) = webhook.ask(gang[0], NAMES)
+    assert webhook.ask(gang[1], [first, "n2"]) == []
 
 
 def test_a_gang_is_refused_when_the_rest_cannot_be_planned_around() -> None:

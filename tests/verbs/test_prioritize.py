@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from extender import Node, Pod, priority
+from extender.framework.profile import Profile, Profiles, WeightedPriority
+from extender.plugins.users import OfflineHost
 from extender.verbs.prioritize import Prioritize, Scale
 from tests.builders import make_node, make_pod
 from tests.verbs.cluster import PROFILES, answer, args, cache_of
@@ -30,6 +33,18 @@ def test_relative_scores_use_the_whole_scale() -> None:
 def test_absolute_scores_keep_their_distance() -> None:
     result = scores(Scale.ABSOLUTE, args(POD, names=["empty", "half"]))
     assert 0 < result["half"] <= result["empty"] < 10
+
+
+@priority
+def by_name(pod: Pod, node: Node) -> int:
+    return {"empty": 100, "half": 50, "full": 0}[node.name]
+
+
+def test_an_absolute_score_is_the_tenth_of_the_share_of_the_highest_total() -> None:
+    weighted = WeightedPriority(by_name.rule("by-name", {}, OfflineHost()), 3)
+    verb = Prioritize(cache_of(*NODES), Profiles([Profile("default-scheduler", [], [weighted])]), Scale.ABSOLUTE)
+    result = answer(verb, args(POD, names=["empty", "half", "full"]))
+    assert {score["Host"]: score["Score"] for score in result} == {"empty": 10, "half": 5, "full": 0}
 
 
 @pytest.mark.parametrize("scale", Scale)
