@@ -21,7 +21,8 @@ Kubernetes' own end-to-end specs of v{KUBERNETES_VERSION} against the stock sche
 extender (webhook), and `extender schedule` (loop), on a real control plane whose kubelets are fakes. `make
 test-upstream` builds and runs them, and writes this file. Specs that need a real kubelet are left out.
 
-The last {LAST_RUNS} runs of a spec count, fewer where there were fewer; a group counts what passed in each of them.
+The table counts the last {LAST_RUNS} runs of each spec, or all runs if there are fewer.
+A spec passes if it passed in each of them.
 """
 
 
