@@ -180,7 +180,7 @@ class QueueSweep:
 
     def _waits(self, pod: Pod, cached: CachedPod) -> bool:
         """Returns True if the pod has no node, is not terminating, and is for one of this scheduler's profiles."""
-        if cached.node_name or pod.node_name or pod.terminating:
+        if cached.node_name or pod.terminating:
             return False
         return pod.spec.scheduler_name in self._scheduler_names
 

@@ -17,7 +17,7 @@ from extender.framework.profile import Profile
 from extender.framework.rules import Check, Predicate, PreEnqueue, Priority, Scorer, Scores, Verdict
 from extender.framework.status import Refusal
 from extender.runtime.clock import Clock
-from extender.table import HypotheticalRemovals, PodInfo, Table
+from extender.table import PodInfo, Table
 from extender.table.labels import IntColumn, Rows
 
 T = TypeVar("T")
@@ -236,9 +236,6 @@ class _TimedCheck(Check):
 
     def refuse_requested(self, rows: Rows, requested: IntColumn) -> Verdict:
         return self._timed(lambda: self._inner.refuse_requested(rows, requested), rows)
-
-    def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> Verdict | None:
-        return self._inner.filter_with_pods_removed(rows, gone)
 
     def _timed(self, refuse: Callable[[], Verdict], rows: Rows) -> Verdict:
         def status_of(verdict: Verdict) -> PointStatus:

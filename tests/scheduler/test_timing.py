@@ -15,7 +15,7 @@ from extender.policy.policy import provider
 from extender.runtime.clock import ManualClock
 from extender.scheduler.scheduling_cycle import Chosen, Failure, SchedulingCycle
 from extender.scheduler.timing import EVERY, ProfileTimer, status_of
-from tests.builders import HOSTNAME, NodeBuilder, PodBuilder, make_node, make_pod, make_pv, make_pvc, make_storage_class
+from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod, make_pv, make_pvc, make_storage_class
 from tests.framework.cluster import pod_info, table_of
 from tests.plugins.users.failures import Remembered
 from tests.scheduler.world import NAME, Telemetry, World
@@ -67,18 +67,6 @@ def test_a_timed_decision_leaves_room_for_a_nominated_pod() -> None:
     decided = cycle.schedule_pod(pod_info(make_pod("p").req(cpu="1").obj()), table_of(*nodes, nominated))
     assert isinstance(decided, Chosen)
     assert decided.node_name == "n2"
-
-
-def test_a_timed_decision_finds_the_victims_of_anti_affinity() -> None:
-    low = make_pod("low").label(app="db").node("n1").obj()
-    preemptor = make_pod("p").priority(9).anti_affinity(HOSTNAME, app="db")
-    cycle = SchedulingCycle(provider("DefaultProvider"), Random(0), timer=ProfileTimer(ManualClock(), Told()))
-    decided = cycle.schedule_pod(
-        pod_info(preemptor.obj()), table_of(make_node("n1").label({HOSTNAME: "n1"}).obj(), low)
-    )
-    assert isinstance(decided, Failure)
-    assert decided.preemption is not None
-    assert [victim.pod.name for victim in decided.preemption.victims] == ["low"]
 
 
 def test_one_of_a_hundred_is_timed() -> None:

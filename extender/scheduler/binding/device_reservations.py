@@ -196,7 +196,7 @@ class ClaimReservation:
             else:
                 self._bind(pod, claim, None, "")
                 self._cache.confirm_object(self._written[-1])
-        if any(_has_conditions(claim) and not is_ready(claim) for claim in self._written):
+        if not all(map(is_ready, self._written)):
             note = f"waiting for binding conditions for device on node {self._node_name}"
             self._events.record(pod, "Normal", "BindingConditionsPending", "Scheduling", note)
 
@@ -322,8 +322,6 @@ class ClaimReservation:
             raise pre_bind_failed(DEVICES, f"claim {written.name} no longer exists")
         if not claim.is_reserved_for(self._plan.consumer_of(claim, self._pod.pod).uid):
             raise pre_bind_failed(DEVICES, f"claim {written.name} is no longer reserved for the pod")
-        if not _has_conditions(written):
-            return True
         if is_failed(claim):
             raise pre_bind_failed(DEVICES, f"device binding failed: claim={claim.name}")
         if is_overdue(claim, self._clock.now(), self.timeout_seconds):
@@ -339,7 +337,3 @@ def pending_claim(claim: ResourceClaim, allocation: AllocationResult) -> Pending
     name = claim.name if claim.name != CLAIM_NAME else f"<{claim.uid}>"
     metadata = structs.replace(claim.metadata, name=name, resource_version="")
     return PendingClaim(metadata=metadata, status=ResourceClaimStatus(allocation=allocation))
-
-
-def _has_conditions(claim: ResourceClaim) -> bool:
-    return claim.allocation is not None and any(result.binding_conditions for result in claim.allocation.results)
