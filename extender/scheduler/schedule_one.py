@@ -427,7 +427,7 @@ class BindingCycle:
         self.telemetry.bound(bind_result)
         assumed.timer.report()
         seconds = now - assumed.began_at
-        self.telemetry.attempted(Attempt(pod.info.pod, result, seconds, pod.attempts, assumed.node_name, message))
+        self.telemetry.attempted(Attempt(pod.info.pod, result, seconds, pod.attempts, message, assumed.node_name))
         if result is AttemptResult.SCHEDULED and pod.first_attempt_at is not None:
             self.telemetry.scheduled(pod.attempts, now - pod.first_attempt_at)
             if pod.flushed_at is not None:
@@ -471,7 +471,7 @@ class FailureHandler:
         elif failure.preemption is not None:
             self.preemption.cancel(pod.info)
         result = AttemptResult.UNSCHEDULABLE if failure.rejection.rules else AttemptResult.ERROR
-        self.telemetry.attempted(Attempt(pod.info.pod, result, seconds, pod.attempts, message=failure.message))
+        self.telemetry.attempted(Attempt(pod.info.pod, result, seconds, pod.attempts, failure.message))
 
     def _report(self, pod: QueuedPod, failure: Failure) -> None:
         described = pod.info.pod

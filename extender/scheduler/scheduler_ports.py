@@ -152,16 +152,16 @@ class Attempt:
     Attributes:
         seconds: how long the attempt took since the pod was taken from the queue.
         number: 1 for the pod's first attempt.
+        message: why the pod was not bound; "" if it was bound.
         node_name: the node that was chosen; "" if there was none.
-        message: why the pod was not bound.
     """
 
     pod: Pod
     result: AttemptResult
     seconds: float
     number: int
+    message: str
     node_name: str = ""
-    message: str = ""
 
 
 class GroupResult(StrEnum):

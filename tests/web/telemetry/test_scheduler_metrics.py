@@ -33,7 +33,7 @@ def told() -> SchedulerMetrics:
     metrics.incoming("active", "PodAdd")
     metrics.entity_incoming("active", "PodAdd", "podgroup")
     pod = msgspec.convert(make_pod("p").scheduler("mine").obj(), Pod)
-    metrics.attempted(Attempt(pod, "scheduled", 0.5, 1, "n1"))
+    metrics.attempted(Attempt(pod, "scheduled", 0.5, 1, "", "n1"))
     metrics.decided(0.002)
     metrics.scheduled(2, 1.5)
     metrics.scheduled(40, 90.0)

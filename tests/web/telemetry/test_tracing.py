@@ -91,7 +91,7 @@ def test_an_attempt_of_the_loop_is_a_span_whatever_is_logged(level: str) -> None
     log.configure("json", level, stream)
     spans, exporter = spans_in_memory()
     pod = msgspec.convert(make_pod("p").uid("u").scheduler("mine").obj(), Pod)
-    SchedulerMetrics(ManualClock(), "1", spans).attempted(Attempt(pod, "scheduled", 0.5, 1, "n1"))
+    SchedulerMetrics(ManualClock(), "1", spans).attempted(Attempt(pod, "scheduled", 0.5, 1, "", "n1"))
     (span,) = exporter.get_finished_spans()
     assert (span.name, span.kind, (span.end_time or 0) - (span.start_time or 0)) == (
         "schedule", SpanKind.INTERNAL, 500_000_000,
