@@ -228,7 +228,7 @@ def test_a_pod_is_woken_that_asks_for_a_device_by_its_class(there: list[Any], co
 
 
 def test_a_bound_pod_wakes_only_pods_whose_affinity_it_matches() -> None:
-    world = World(node("n1").zone("z1"), pod("p").affinity(ZONE, app="web"))
+    world = World(node("n1").zone("z1"), pod("p").affinity(ZONE, labels={"app": "web"}))
     world.settle()
     attempts = len(world.telemetry.results)
     world.put(pod("other").node("n1").label(app="db"))

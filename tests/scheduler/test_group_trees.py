@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from extender.policy.policy import provider
 from extender.queue.queued_pod import Tier
 from extender.table.features import FeatureGates
 from tests.builders import (
@@ -91,6 +93,15 @@ def test_a_group_none_of_whose_members_can_be_assumed_is_not_reported_as_schedul
     assert [placed.info.pod.name for placed in world.cache.overview().assumed] == ["a"]
     reasons = {name: reason for name, reason, _ in world.group_conditions}
     assert reasons == {"left": "Scheduled", "right": "SchedulerError"}
+
+
+def test_without_gang_scheduling_a_group_of_a_tree_succeeds_though_no_member_of_it_fits() -> None:
+    profile = replace(provider("DefaultProvider"), enforces_gangs=False)
+    members = [member("a", "left", cpu="9"), member("b", "right")]
+    tree = make_composite_pod_group("tree", 1)
+    world = World(node("n1"), tree, leaf("left", 2), leaf("right", 1), *members, profile=profile, features=ON)
+    world.attempt()
+    assert world.group_conditions == [("left", "Scheduled", ""), ("right", "Scheduled", "")]
 
 
 def test_a_tree_below_a_tree_counts_as_one_group() -> None:

@@ -437,6 +437,14 @@ def test_a_gated_member_beside_a_whole_gang_evicts_nothing_for_itself() -> None:
     assert (len(webhook.evicted), [name for name, _ in webhook.nominated]) == (1, ["g1"])
 
 
+def test_a_gang_of_coscheduling_with_only_gated_members_evicts_nothing() -> None:
+    gated = painter("g1", 10).label({COSCHEDULING_LABEL: "gang"}).gate("quota")
+    group = {**make_pod_group("gang"), "spec": {"minMember": 1}}
+    webhook = Webhook(node("n1"), painter("low", 1, "n1"), group, gated, coscheduling=True)
+    assert webhook.preemption.run([("g1", "default/g1")]) == []
+    assert webhook.evicted == []
+
+
 def test_a_gang_of_coscheduling_preempts_with_the_lowest_priority_of_its_members() -> None:
     lows = [painter("low-n1", 1, "n1"), painter("low-n2", 1, "n2"), painter("mid-n3", 7, "n3")]
     gang = [painter(name, priority).label({COSCHEDULING_LABEL: "gang"}) for name, priority in (("g1", 10), ("g2", 5))]

@@ -106,6 +106,18 @@ def test_a_device_is_taken_from_the_decision_on() -> None:
     assert (world.node_of("first"), world.node_of("second")) == ("n1", "")
 
 
+def test_a_pod_waits_while_the_claim_that_it_shares_is_being_allocated_for_another() -> None:
+    world = world_of(wanted("c"), pod("p", "c"), pod("q", "c"), devices=("gpu-0", "gpu-1"))
+    world.attempt()
+    world.attempt()
+    assert [(name, message.partition(" preemption:")[0]) for name, _, message, _ in world.conditions] == [
+        ("q", "0/1 nodes are available: resource claim default/c is in the process of being allocated.")
+    ]
+    world.settle()
+    world.pass_time(5)
+    assert standing(world) == (["gpu-0"], ["p", "q"])
+
+
 def test_a_device_that_is_given_back_wakes_those_who_would_like_it() -> None:
     world = world_of(wanted("c1"), wanted("c2"), pod("first", "c1"), pod("second", "c2"))
     world.attempt()
