@@ -92,6 +92,11 @@ def test_one_leads_and_the_other_says_whom_it_waits_for(api: FakeApiServer, elec
     assert second.waiting_for() == "waiting for the lease default/extender held by first"
 
 
+def test_the_thread_of_the_election_has_the_name_that_the_documentation_of_profiling_gives(elect: Elect) -> None:
+    elect("me")
+    assert "leader-election" in {thread.name for thread in threading.enumerate()}
+
+
 def test_a_leader_that_stops_hands_over(api: FakeApiServer, elect: Elect, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     first = elect("first")
