@@ -47,7 +47,9 @@ from tests.builders import (
     make_pvc,
     make_resource_claim,
     make_resource_slice,
+    make_result,
     node_term,
+    with_allocation,
 )
 from tests.verbs.cluster import PROFILES, FakeBinder, SlowRule, answer, args, binding, tell
 
@@ -441,12 +443,31 @@ def test_the_nominated_node_alone_may_be_refused_within_a_pass() -> None:
     assert webhook.telemetry.dropped == {}
 
 
-def test_members_with_volumes_of_their_own_get_the_nodes_of_these_volumes() -> None:
+@pytest.mark.parametrize("with_volumes", [(0, 1), (0,), (1,)], ids=["both", "the first", "the second"])
+def test_members_with_volumes_of_their_own_get_the_nodes_of_these_volumes(with_volumes: Sequence[int]) -> None:
     """kube-scheduler offers each member only the node of its volume, so these names say nothing about the others."""
     volumes = [make_pv(f"v{i}", node_terms=[node_term(expression(HOSTNAME, "In", f"n{i}"))]) for i in range(2)]
     claims = [make_pvc(f"c{i}", volume=f"v{i}") for i in range(2)]
-    gang = [member(f"m{i}").pvc(f"c{i}").obj() for i in range(2)]
+    gang = [(member(f"m{i}").pvc(f"c{i}") if i in with_volumes else member(f"m{i}")).obj() for i in range(2)]
     webhook = Webhook(*NODES[:2], make_pod_group("gang", 2), *volumes, *claims, *gang)
+    assert [webhook.ask(pod, [f"n{i}"]) for i, pod in enumerate(gang)] == [["n0"], ["n1"]]
+
+
+def test_members_with_allocated_devices_get_the_nodes_of_these_devices() -> None:
+    """After a bind that failed, each claim keeps its device, and kube-scheduler offers only the device's node."""
+    objects = [make_device_class("gpu", 'device.driver == "gpu.example.com"')]
+    gang = []
+    for i in range(2):
+        pod = member(f"m{i}").resource_claim("own", template=True).obj()
+        statuses = [{"name": "own", "resourceClaimName": f"c{i}"}]
+        gang.append({**pod, "status": {"resourceClaimStatuses": statuses}})
+        claim = make_resource_claim(f"c{i}", "gpu")
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": f"m{i}", "uid": f"m{i}", "controller": True}
+        claim["metadata"]["ownerReferences"] = [owner]
+        selector = {"nodeSelectorTerms": [node_term(expression(HOSTNAME, "In", f"n{i}"))]}
+        objects.append(with_allocation(claim, make_result(f"n{i}", "gpu-0"), nodeSelector=selector))
+        objects.append(make_resource_slice(f"n{i}", "gpu.example.com", "gpu-0"))
+    webhook = Webhook(*NODES[:2], make_pod_group("gang", 2), *objects, *gang)
     assert [webhook.ask(pod, [f"n{i}"]) for i, pod in enumerate(gang)] == [["n0"], ["n1"]]
 
 

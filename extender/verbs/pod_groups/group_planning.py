@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from extender.devices.pod_claims import PodDeviceClaims, pod_device_claims
 from extender.framework.profile import Profile
 from extender.groups import DecideOne, GroupDecision, GroupRules, Leaf, MemberDecision, decide_group
 from extender.groups.group_preemption import victim_units
@@ -188,14 +189,18 @@ class MemberCall:
         """Returns a version of `decide` that tries only the nodes that kube-scheduler can choose at the moment.
 
         The member of this call, and members with the same pod template, may use only the nodes in the request. Other
-        members may use all nodes in `domain`. So may members with volumes, because their volumes may be elsewhere.
+        members may use all nodes in `domain`. So may members with volumes or allocated devices, because these may be
+        elsewhere.
         """
         rows = self.rows(table)
         named = None if self.is_about_nominated_node or len(rows) == len(table.nodes.rows) else rows
 
         def decide_one(info: PodInfo, rows: Rows | None) -> MemberDecision:
-            has_volumes = info.volumes or self.info.volumes
-            is_alike = info is self.info or (not has_volumes and of_one_template(info.pod, self.info.pod))
+            is_alike = info is self.info or (
+                of_one_template(info.pod, self.info.pod)
+                and not _has_volumes_or_devices(self.info, table)
+                and not _has_volumes_or_devices(info, table)
+            )
             return decide(info, _common(rows, named if is_alike and named is not None else domain))
 
         return decide_one
@@ -305,6 +310,14 @@ def _refusal(decision: GroupDecision, waiting: Sequence[PodInfo]) -> RefusedGrou
         if member is not None and member.node_name is None:
             return RefusedGroup(f"{decision.text} ({info.pod.name}: {member.message})", rules)
     return RefusedGroup(decision.text, rules)
+
+
+def _has_volumes_or_devices(info: PodInfo, table: Table) -> bool:
+    """Returns True if the pod has volumes or allocated devices, which may decide where it can run."""
+    if info.volumes:
+        return True
+    claims = pod_device_claims(info, table) if info.pod.spec.resource_claims else None
+    return isinstance(claims, PodDeviceClaims) and bool(claims.allocated)
 
 
 def _common(rows: Rows | None, other: Rows | None) -> Rows | None:
