@@ -55,10 +55,10 @@ Reader = Callable[[], tuple[ClusterState, Sequence[str]]]
 def live_pages(
     cache: Cache, profiles: Profiles, waiting_for: Callable[[], str | None], limit: TimeLimit = NO_LIMIT
 ) -> Mapping[str, Page]:
-    """Returns the pages about the cluster in the cache, by path. Pods are judged by `profiles`.
+    """Returns the pages about the cluster in the cache, by path. Each pod is judged by its profile in `profiles`.
 
     Args:
-        waiting_for: returns why the process is not ready; None if it is.
+        waiting_for: returns why the process is not ready; None once it is ready.
         limit: the time limit of each decision about a pod.
     """
     follower = CacheFollower(cache, profiles, limit)

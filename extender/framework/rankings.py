@@ -49,7 +49,7 @@ _FOLLOWED = frozenset(
 _MAX_TEMPLATES = 128
 # A larger template gets no ranking, because each ranking keeps a whole pod in memory.
 _MAX_TEMPLATE_BYTES = 32 * 1024
-_MAX_REMEMBERED = 2048  # this is enough, because nodes that fill up at the same time often have equal resources
+_MAX_REMEMBERED = 2048  # enough for a large cluster, because many nodes have equal resources
 
 
 class Best(NamedTuple):

@@ -40,6 +40,6 @@ PLUGIN = Plugin(
     NAME,
     DefaultPreemptionArgs,
     points=frozenset(("preEnqueue", "postFilter")),
-    # This interest wakes no pod: when victims leave, the plugins that refused the pod wake it.
+    # `never` wakes no pod: when victims leave, the plugins that refused the pod wake it.
     interests=Interests((Interest(Resource.ASSIGNED_POD, Action.DELETE, never),)),
 )

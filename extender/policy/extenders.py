@@ -76,7 +76,7 @@ class TLSConfigSpec(Strict):
     cert_data: Base64 = ""
     """The client certificate, PEM in base64."""
     key_data: Base64 = ""
-    """Its key, PEM in base64."""
+    """The key of the client certificate, PEM in base64."""
     ca_data: Base64 = ""
     """The CA certificates to trust, PEM in base64."""
 

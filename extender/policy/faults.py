@@ -123,8 +123,8 @@ def _prune(document: dict[str, Any], locations: Iterable[Location]) -> bool:
 def _remove(document: dict[str, Any], location: Location) -> bool:
     """Deletes the field at the location; returns False if nothing was deleted.
 
-    If the field is missing, or an element of a list, the innermost field around it is deleted: the other elements of a
-    list must keep their indices.
+    An element of a list is never deleted alone, because the other elements must keep their indices. Instead, the
+    innermost field around it is deleted. The same is done if the field at the location is missing.
     """
     if not location:
         return False

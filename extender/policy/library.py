@@ -122,7 +122,8 @@ class Library:
         module = name.partition(":")[0]
         if ":" in name and name not in self._rules and not self._imports:
             faults.add(
-                path, f"{name}: a rule is imported only if --policy names the policy; save the policy beside the rule"
+                path,
+                f"{name}: a rule is imported only if --policy names the policy. Save the policy as a file",
             )
             return None
         if module in self._not_importable:  # the module's first rule has already reported this

@@ -141,10 +141,7 @@ def units_on(table: Table, slots: Rows) -> list[Unit]:
 
 
 def _members(table: Table, names: set[GroupName]) -> dict[GroupName, list[int]]:
-    """Returns a dict: group -> the slots of its placed pods, sorted by pod name.
-
-    `names` are the groups to look up. Each of them is evicted as a whole.
-    """
+    """Returns, for each group in `names`, the slots of its placed pods in the table, sorted by pod name."""
     members: dict[GroupName, list[int]] = {name: [] for name in names}
     placed = np.flatnonzero(table.pods.row >= 0) if names else np.zeros(0, np.intp)
     by_name = sorted(zip(table.pods.at(placed), placed.tolist(), strict=True), key=lambda pair: pair[0].sort_key)

@@ -94,10 +94,10 @@ class ClassIndex:
         return classes.values()
 
     def within(self, limits_of: Callable[[int], AmountLimits | None]) -> Iterator[EquivalenceClass]:
-        """Yields the classes whose requests are within the limits for their priority.
+        """Yields the equivalence classes of pods whose requests are within the limits for their priority.
 
         Args:
-            limits_of: takes a priority and returns its limits; None leaves out all classes of the priority.
+            limits_of: takes a priority and returns its limits; None if no pod of this priority is wanted.
         """
         for priority, table in self._by_priority.items():
             limits = limits_of(priority)

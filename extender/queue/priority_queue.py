@@ -343,7 +343,7 @@ class PriorityQueue:
     # ---- reads, for metrics, status pages and consistency checks
 
     def pods(self) -> dict[Tier, list[PodInfo]]:
-        """Returns the waiting pods by tier."""
+        """Returns the waiting pods in each part of the queue (`Tier`)."""
         with self.lock:
             return {tier: [pod.info for pod in self._tiers.pods(tier)] for tier in Tier}
 

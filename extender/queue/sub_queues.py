@@ -286,8 +286,8 @@ class SubQueues:
     def _requeue_helped(self, entity: Entity, strategy: Strategy, event: str, now: float) -> None:
         """Requeues the entity, unless it is gated and a PreEnqueue rule still refuses it.
 
-        Moving a refused group within GATED would be slow: it takes 1 ms for 100 pods, and while a group preempts 1,000
-        pods, 1,000 events may ask for it.
+        A refused group is not moved, because that would be slow: 1 ms for 100 pods, once for each event. While a group
+        preempts 1,000 pods, there are 1,000 such events.
         """
         is_gated = self.gated.get(entity.uid) is entity
         if not is_gated or self._admits(entity):

@@ -110,7 +110,7 @@ class Binder(Protocol):
         """Binds the pod to the node. It is no error if the pod is already bound to this node.
 
         Raises:
-            Refused: the bind was refused (with Conflict and NotFound), and nothing was changed.
+            Refused: the API server refused the bind, and nothing was changed; also as Conflict or NotFound.
             OutcomeUnknown: no response arrived, so it is unknown if the pod is bound.
         """
 

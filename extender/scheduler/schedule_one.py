@@ -305,7 +305,7 @@ class BindingCycle:
 
     def _pre_bind(self, assumed: AssumedPod) -> None:
         """Writes the pod's reservations, and binds the pod when its volumes and devices are ready."""
-        # From here on, only a PreBind rule can reject the pod, and the rule sees all changes before its call.
+        # From here on, only a PreBind rule can reject the pod, and it reads the cluster as of its own call.
         self.queue.stop_recording_events(assumed.pod.uid)
         for reservation in assumed.reservations:
             try:

@@ -75,7 +75,7 @@ def test_an_answer_without_decisions_is_an_error(body: bytes, pod: list[str]) ->
     server.start()
     refused = CliRunner().invoke(cli, ["explain", *pod, "--from", f"http://127.0.0.1:{server.port}"])
     server.stop()
-    assert "answers, but not with decisions: is it `extender serve` or `schedule`?" in str(refused.exception)
+    assert "answers, but not with decisions: check that it is `extender serve` or `schedule`" in str(refused.exception)
 
 
 def test_decisions_have_no_page() -> None:
@@ -126,4 +126,4 @@ def test_other_sources_do_not_go_with_it(api: FakeApiServer, tmp_path: Path) -> 
     both = run(api, tmp_path, "explain", "--in-cluster", "ns/extender", "--from", "http://127.0.0.1:1")
     assert "give one process: either --from URL or --in-cluster NAMESPACE/DEPLOYMENT" in str(both.exception)
     cluster = run(api, tmp_path, "explain", "--in-cluster", "ns/extender", "--cluster", "c.yaml")
-    assert "--cluster: --from and --in-cluster do not read a cluster" in str(cluster.exception)
+    assert "--cluster: --from and --in-cluster show remembered decisions" in str(cluster.exception)

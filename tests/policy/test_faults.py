@@ -105,7 +105,7 @@ CONSTRAINT = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "Schedul
         pytest.param(
             plugins(score={"enabled": [{"name": "SelectorSpread"}]}),
             f"{PLUGINS}.score.enabled[0].name: SelectorSpread was removed from kube-scheduler; "
-            "only kind: Policy can still use it",
+            "use it in a file with `kind: Policy`",
             id="removed",
         ),
         pytest.param(plugins(score={"enabled": [{}]}), f"{PLUGINS}.score.enabled[0].name: required", id="no name"),

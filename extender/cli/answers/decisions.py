@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from extender.cli.output.jsonpath import JsonPath
 
 _PATH = "/debug/decisions"
+_CHECK = "check that it is `extender serve` or `schedule`"
 _OK = 200
 _NOT_FOUND = 404
 _NONE = b'{"pods":[]}'
@@ -67,10 +68,10 @@ def _document(replicas: Iterable[RunningReplica], key: str = "") -> dict[str, An
     if status == _NOT_FOUND and key and "no decision" in str(document.get("error")):
         raise UnknownPod(document["error"])
     if status != _OK:
-        reason = document.get("error") or "is it `extender serve` or `schedule`, with decisionsSeconds above 0?"
+        reason = document.get("error") or f"{_CHECK}, with decisionsSeconds above 0"
         raise ExtenderError(f"{server}{_PATH} answers {status}: {reason}")
     if not isinstance(document.get("decisions" if key else "pods"), list):
-        raise ExtenderError(f"{server}{_PATH} answers, but not with decisions: is it `extender serve` or `schedule`?")
+        raise ExtenderError(f"{server}{_PATH} answers, but not with decisions: {_CHECK}")
     return document
 
 

@@ -161,7 +161,7 @@ def _show_decisions(
 ) -> None:
     """Prints what a running process decided about `pod`; without a pod, its last decision about every pod."""
     _refuse_if(bool(server and in_cluster), "give one process: either --from URL or --in-cluster NAMESPACE/DEPLOYMENT")
-    refuse_options(_NOT_FOR_DECISIONS, "--from and --in-cluster do not read a cluster; with them, name only a POD")
+    refuse_options(_NOT_FOR_DECISIONS, "--from and --in-cluster show remembered decisions: name only a POD with them")
     _refuse_if(output.is_page, "--from and --in-cluster cannot print a page; use -o html with a cluster")
     if server:
         refuse_options(ACCESS, "--from takes an address, not a kubeconfig")

@@ -109,7 +109,10 @@ def snapshot(source: Source, output: Path, redact: bool, redact_key: Path | None
 
 
 def _key(path: Path) -> bytes:
-    """Returns the key in the file. Raises OSError, or ConfigurationError if the key is too short to be safe."""
+    """Returns the key for redacted names, which the file contains.
+
+    Raises OSError, or ConfigurationError if the key is too short to be safe.
+    """
     advice = f"`head -c 32 /dev/urandom | base64 > {path}` makes a key"
     if not path.exists():
         raise ConfigurationError([f"{path}: no such file; {advice}"])

@@ -189,7 +189,7 @@ class _ProfileReader:
 
     def _may_be_enabled(self, name: str, point: str, place: str) -> bool:
         if name in REMOVED:
-            self._faults.add(place, f"{name} was removed from kube-scheduler; only kind: Policy can still use it")
+            self._faults.add(place, f"{name} was removed from kube-scheduler; use it in a file with `kind: Policy`")
             return False
         plugin = self._library.find(name, place, self._faults)
         if plugin is None:

@@ -31,7 +31,7 @@ from extender.table.pods.matches import LARGEST_KEY_BYTES, MOST_KEY_BYTES, NodeC
 NO_TERMS = 0
 _TERMS_BETWEEN_CHECKS = 256
 _MAX_PAIRS_TO_MATCH = 10_000
-"""When a list of terms is added, each of its terms is compared with each stored sum, up to this number of pairs.
+"""When terms are added, each is compared with the query of each stored sum, up to this number of pairs.
 
 If there are more pairs, the stored sums are dropped, and computed again when they are needed.
 """

@@ -102,7 +102,7 @@ class SplitGangs:
     def keep_room(self) -> None:
         """Nominates the waiting members of split gangs. Call it before each decision about another pod.
 
-        Gangs for which the time limit leaves no time are looked at in the next call.
+        If the time limit ends before all gangs are checked, the next call checks the others.
         """
         if self._is_searched and not self._suspects:
             return

@@ -45,7 +45,7 @@ FIELDS = {
     "attempt": "the number of attempts to place this pod, including this one",
     "node": "the node on which an attempt has bound the pod, or failed to bind it",
     "nodes_in": "the number of nodes in a call's request",
-    "nodes_out": "the number of nodes that a call let pass, scored, or bound the pod to",
+    "nodes_out": "the number of nodes that passed filter or were scored; 1 for a bind",
     "error": "the error that a call returned to kube-scheduler, or the reason why an attempt has not bound the pod",
     "trace_id": "the trace of a call or an attempt, taken from the caller's header `traceparent` if there is one",
     "command": "the command that has started: serve or schedule",
