@@ -246,9 +246,9 @@ def plan_devices(pod: PodInfo, table: Table, row: int, new_share_id: NewShareID)
 def idle_claim(pod: PodInfo, table: Table, fit: Fit) -> ResourceClaim | None:
     """Returns a claim to deallocate in order to help a pod that fits nowhere; None if there is no such claim.
 
-    The claim is used by this pod only, and at least one node was refused because the claim's devices cannot be used
-    there. After the deallocation, the claim gets other devices. A claim that was created for extended resources is
-    deleted and created again.
+    This is a claim that only this pod uses, and whose devices cannot be used on at least one of the refused nodes.
+    Without such a claim, it is the claim that was created for the pod's extended resources, if any. After the
+    deallocation, the claim gets other devices; a claim for extended resources is deleted and created again.
 
     Source: upstream PostFilter.
     """

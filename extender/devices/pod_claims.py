@@ -31,7 +31,7 @@ class PodDeviceClaims:
         backed: the pod's extended resources that device classes provide, with these classes.
         unbacked: the pod's other extended resources; empty if `backed` is empty.
         shared: the UIDs of the claims that the members of the pod's group share.
-        group: the group; None if the pod shares no claims.
+        group: the group whose claims the pod may share; None if there is none.
     """
 
     pod: Pod
