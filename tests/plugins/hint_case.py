@@ -11,9 +11,11 @@ from extender.framework.events.queueing_hints import QueueingHints
 from extender.model.meta import Object
 from extender.model.volumes.storage import PersistentVolumeClaim
 from extender.plugins.registry import INTERESTS
+from extender.queue.priority_queue import PriorityQueue
+from extender.runtime.clock import ManualClock
 from extender.table import PodInfo
 from tests.builders import NodeBuilder, PodBuilder, make_pvc
-from tests.queue.queueing import Told, info, node
+from tests.queue.queueing import Told, info, node, refused
 
 T = TypeVar("T", bound=Object)
 
@@ -53,6 +55,16 @@ def node_change_helps(
     """Returns `helped` for a node that is added, deleted or updated."""
     action = Action.ADD if old is None else Action.DELETE if new is None else update
     return helped(rule, info(pod), Resource.NODE, action, node(old) if old else None, node(new) if new else None)
+
+
+def waiting_for(rule: str, pod: PodInfo, told: Told) -> PriorityQueue:
+    """Returns a queue in which only this pod waits, because `rule` refused it."""
+    queue = PriorityQueue(told, ManualClock(), INTERESTS)
+    queue.add(pod)
+    popped = queue.pop(0)
+    assert popped is not None
+    queue.add_unschedulable(popped, refused(rule))
+    return queue
 
 
 def read(kind: type[T], obj: dict[str, Any]) -> T:

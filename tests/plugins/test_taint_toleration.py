@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from extender.framework.events.cluster_events import Action
+from extender.framework.events.cluster_events import Action, Change, ClusterEvent, Resource
 from extender.framework.status import unresolvable
 from extender.plugins.taint_toleration import TaintTolerationFilter, TaintTolerationScore
 from tests.builders import NodeBuilder, make_node, make_pod
 from tests.framework.cluster import refusals, scores
-from tests.plugins.hint_case import node_change_helps
+from tests.plugins.hint_case import node_change_helps, waiting_for
+from tests.queue.queueing import Told, info, node
 
 
 @pytest.mark.parametrize(
@@ -59,3 +60,23 @@ def built(name: str = "n1") -> NodeBuilder:
 def test_taints_become_tolerated(old: NodeBuilder | None, new: NodeBuilder, expected: bool) -> None:
     pod = make_pod("p").toleration("gpu")
     assert node_change_helps("TaintToleration", pod, old, new, Action.UPDATE_NODE_TAINT) is expected
+
+
+@pytest.mark.parametrize(
+    ("toleration", "taint", "woken"),
+    [
+        pytest.param({"key": "gpu", "operator": "Exists"}, "gpu=v", True, id="any value"),
+        pytest.param({"operator": "Exists"}, "gpu=v", True, id="any key"),
+        pytest.param({"key": "gpu", "operator": "Equal", "value": "v"}, "gpu=v", True, id="this value"),
+        pytest.param({"key": "gpu", "operator": "Equal", "value": "w"}, "gpu=v", False, id="another value"),
+        pytest.param({"key": "other", "operator": "Exists"}, "gpu=v", False, id="another key"),
+    ],
+)
+def test_a_new_node_with_a_taint_wakes_the_pods_that_tolerate_it(
+    toleration: dict[str, str], taint: str, woken: bool
+) -> None:
+    told = Told()
+    pod = info(make_pod("p").spec(tolerations=[toleration]))
+    key, _, value = taint.partition("=")
+    change = Change(ClusterEvent(Resource.NODE, Action.ADD), None, node(built().taint(key, value)))
+    assert (waiting_for("TaintToleration", pod, told).move(change), told.failed) == (woken, [])

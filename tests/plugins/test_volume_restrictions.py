@@ -125,7 +125,8 @@ def test_disks_are_free_once_their_users_are_removed(gone: list[str], refused: s
 
 def test_a_disk_is_not_free_while_a_nominated_pod_will_use_it() -> None:
     table = table_of(*NODES, make_pod("q").volume("v", gce("d")).node("a").obj())
-    table.nominate(pod_info(make_pod("next").uid("next").volume("v", gce("d")).obj()), "a")
+    for name, disk in (("first", "other"), ("next", "d"), ("last", "other")):
+        table.nominate(pod_info(make_pod(name).uid(name).volume("v", gce(disk)).obj()), "a")
     preemptor = pod_info(make_pod("p").volume("v", gce("d")).obj())
     check = VolumeRestrictions().prepare(preemptor, table)
     assert isinstance(check, Check)

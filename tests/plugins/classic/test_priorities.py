@@ -115,6 +115,12 @@ def test_controllers_count_unless_services_only_is_set() -> None:
     assert scores(SelectorSpread(services_only=True), pod, *objects) == {"a": 100, "b": 100, "c": 100}
 
 
+def test_services_only_spreads_the_pods_of_the_services_that_select_the_pod() -> None:
+    others = [make_service("db", {"app": "db"}), web("1", "a").obj(), make_pod("2").label(app="db").node("b").obj()]
+    spread = scores(SelectorSpread(services_only=True), web("p").obj(), *PLAIN, WEB, *others)
+    assert spread == {"a": 0, "b": 100, "c": 100}
+
+
 def avoiding(kind: str, uid: str) -> str:
     return json.dumps({"preferAvoidPods": [{"podSignature": {"podController": {"kind": kind, "uid": uid}}}]})
 
@@ -136,10 +142,15 @@ def test_node_prefer_avoid_pods(annotation: str, owner: str | None, expected: in
     assert scores(NodePreferAvoidPods(), pod.obj(), *nodes) == {"n": expected, "other": 100}
 
 
+def only_init_container(cpu: str) -> PodBuilder:
+    """Returns a pod of which only the init container has a limit."""
+    init_container = {"name": "init", "image": "busybox", "resources": {"limits": {"cpu": cpu}}}
+    return make_pod("p").spec(initContainers=[init_container])
+
+
 def starting_with(cpu: str) -> PodBuilder:
     """Returns a pod whose container has a limit of 1 cpu, and whose init container has this limit."""
-    init_container = {"name": "init", "image": "busybox", "resources": {"limits": {"cpu": cpu}}}
-    return make_pod("p").limit(cpu="1").spec(initContainers=[init_container])
+    return only_init_container(cpu).limit(cpu="1")
 
 
 @pytest.mark.parametrize(
@@ -151,6 +162,7 @@ def starting_with(cpu: str) -> PodBuilder:
         pytest.param(make_pod("p").limit(cpu="8"), {"small": 0, "large": 1}, id="exactly the node's cpu"),
         pytest.param(make_pod("p").limit(memory="99Gi"), {"small": 0, "large": 0}, id="too much for all"),
         pytest.param(starting_with("2"), {"small": 0, "large": 1}, id="an init container has the larger limit"),
+        pytest.param(only_init_container("0"), {"small": 0, "large": 0}, id="a limit of 0 is no limit"),
         pytest.param(starting_with("1m"), {"small": 1, "large": 1}, id="an init container has the smaller limit"),
     ],
 )

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from extender.framework.events.cluster_events import Action, Resource
-from extender.model.devices.claims import ResourceClaim
+from extender.framework.events.cluster_events import Action, Change, ClusterEvent, Resource
+from extender.model.devices.claims import EXTENDED_RESOURCE_CLAIM_ANNOTATION, ResourceClaim
 from tests.builders import (
     make_pod,
     make_resource_claim,
 )
-from tests.plugins.hint_case import helped, read
-from tests.queue.queueing import info
+from tests.plugins.hint_case import helped, read, waiting_for
+from tests.queue.queueing import Told, info
 
 
 def device_claim(name: str, *devices: str, allocated: bool = False, reserved: bool = False) -> ResourceClaim:
@@ -44,3 +44,34 @@ def test_dynamic_resources(old: ResourceClaim | None, new: ResourceClaim | None,
     pod = info(make_pod("p").spec(resourceClaims=claims).status(resourceClaimStatuses=statuses))
     action = Action.ADD if old is None else Action.DELETE if new is None else Action.UPDATE
     assert helped("DynamicResources", pod, Resource.RESOURCE_CLAIM, action, old, new) is expected
+
+
+def special_claim(*, owner_uid: str | None) -> ResourceClaim:
+    """Returns a claim without devices that was created for the extended resources of the pod with this UID."""
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": owner_uid, "controller": True}
+    built = make_resource_claim("special", "gpu")
+    built["metadata"] |= {
+        "annotations": {EXTENDED_RESOURCE_CLAIM_ANNOTATION: "true"},
+        "ownerReferences": [owner] if owner_uid else [],
+    }
+    return read(ResourceClaim, built)
+
+
+@pytest.mark.parametrize(("owner_uid", "expected"), [("mine", True), ("other", False), (None, False)])
+def test_a_deleted_claim_for_extended_resources_wakes_only_its_owner(owner_uid: str | None, expected: bool) -> None:
+    claim = special_claim(owner_uid=owner_uid)
+    pod = info(make_pod("p").uid("mine"))
+    assert helped("DynamicResources", pod, Resource.RESOURCE_CLAIM, Action.DELETE, claim) is expected
+    told = Told()
+    queue = waiting_for("DynamicResources", pod, told)
+    assert queue.move(Change(ClusterEvent(Resource.RESOURCE_CLAIM, Action.DELETE), claim)) == expected
+    assert not told.failed
+
+
+@pytest.mark.parametrize(("name", "expected"), [("mine", True), ("other", False)])
+def test_a_new_claim_wakes_only_the_pods_that_use_it(name: str, expected: bool) -> None:
+    told = Told()
+    pod = info(make_pod("p").spec(resourceClaims=[{"name": "a", "resourceClaimName": "mine"}]))
+    queue = waiting_for("DynamicResources", pod, told)
+    change = Change(ClusterEvent(Resource.RESOURCE_CLAIM, Action.ADD), None, device_claim(name))
+    assert (queue.move(change), told.failed) == (expected, [])

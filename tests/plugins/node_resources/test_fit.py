@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from extender.framework.status import unresolvable, unschedulable
+from extender.plugins.node_resources import FIT, NodeResourcesFitArgs
 from extender.plugins.node_resources.fit import NodeResourcesFitFilter
+from extender.table import HypotheticalRemovals
 from tests.builders import make_node, make_pod
+from tests.builders.devices import make_device_class
 from tests.framework.cluster import pod_info, refusals, table_of
 
 
@@ -88,3 +92,36 @@ def test_a_check_is_cached_only_if_nodes_offer_the_resources(resource: str, kept
     table, rule = table_of(capacity(**{"example.com/gpu": "1"})), NodeResourcesFitFilter()
     first, second = (rule.prepare(pod_info(make_pod(name).req(**{resource: "1"}).obj()), table) for name in "ab")
     assert (first is second) is kept
+
+
+def test_a_configured_group_of_resources_is_ignored() -> None:
+    rule = FIT.predicate and FIT.predicate(
+        NodeResourcesFitArgs.model_validate({"ignoredResourceGroups": ("other.org",)})
+    )
+    assert rule is not None
+    assert refusals(rule, make_pod("p").req({"other.org/nic": "1"}).obj(), capacity()) == {}
+    assert refusals(rule, make_pod("p").req({"example.com/gpu": "1"}).obj(), capacity()).keys() == {"n"}
+
+
+GPU = "example.com/gpu"
+
+
+@pytest.mark.parametrize(
+    ("node", "has_class", "fits"),
+    [
+        pytest.param(capacity(), False, False, id="no node offers the resource"),
+        pytest.param(capacity(), True, True, id="only devices provide the resource"),
+        pytest.param(capacity(**{GPU: "0"}), True, True, id="the node offers 0, and devices provide the resource"),
+        pytest.param(capacity(**{GPU: "1"}), True, False, id="the node offers too few"),
+        pytest.param(capacity(**{GPU: "2"}), True, True, id="the node offers enough"),
+        pytest.param(capacity(**{GPU: "0"}), False, False, id="the node offers 0"),
+    ],
+)
+def test_eviction_makes_no_room_for_a_resource_that_the_node_lacks(
+    node: dict[str, Any], has_class: bool, fits: bool
+) -> None:
+    table = table_of(node, USED, *([make_device_class("gpu", extended_resource=GPU)] if has_class else []))
+    check = NodeResourcesFitFilter().prepare(pod_info(make_pod("p").req({"cpu": "4", GPU: "2"}).obj()), table)
+    gone = HypotheticalRemovals(table, np.array([0], np.intp))
+    (refused, _), *others = check.filter_with_pods_removed(table.nodes.rows, gone)
+    assert (refused.tolist(), others) == ([not fits], [])
