@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from extender.framework.events.cluster_events import Action, Resource
+from extender.framework.events.cluster_events import Action, Change, ClusterEvent, Resource
 from extender.model.workloads import Service
 from tests.builders import ZONE, NodeBuilder, Object, PodBuilder, make_node, make_pod, make_service
-from tests.plugins.hint_case import helped, node_change_helps, pod_change_helps
-from tests.queue.queueing import info
+from tests.plugins.hint_case import helped, node_change_helps, pod_change_helps, waiting_for
+from tests.queue.queueing import Told, info, node, refused
 
 WEB = {"app": "web"}
 
@@ -108,3 +108,14 @@ def test_services_that_select_the_pod(pod: PodBuilder, old: Object | None, new: 
     action = Action.ADD if old is None else Action.DELETE if new is None else Action.UPDATE
     before, after = (each and msgspec.convert(each, Service) for each in (old, new))
     assert helped("PodTopologySpread", info(pod), Resource.SERVICE, action, before, after) is expected
+
+
+def test_a_node_that_gets_a_topology_key_wakes_only_the_pods_that_spread_over_it() -> None:
+    told = Told()
+    queue = waiting_for("PodTopologySpread", info(make_pod("over-racks").spread("rack", labels=WEB)), told)
+    queue.add(info(make_pod("over-zones").spread(ZONE, labels=WEB)))
+    popped = queue.pop(0)
+    assert popped is not None
+    queue.add_unschedulable(popped, refused("PodTopologySpread"))
+    labelled = Change(ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL), node(zoned()), node(zoned("z")))
+    assert (queue.move(labelled), told.failed) == (1, [])

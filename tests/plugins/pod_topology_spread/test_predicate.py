@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from extender.framework.find_fit import find_fit
@@ -11,6 +12,7 @@ from extender.framework.profile import Profile
 from extender.framework.status import unresolvable, unschedulable
 from extender.model.pod import TopologySpreadConstraint
 from extender.plugins.pod_topology_spread.spread import PodTopologySpreadFilter
+from extender.table import Table
 from tests.builders import (
     HOSTNAME,
     ZONE,
@@ -195,3 +197,21 @@ HARD_DEFAULT = TopologySpreadConstraint(max_skew=1, topology_key=ZONE, when_unsa
 def test_default_constraints(pod: PodBuilder, objects: list[dict[str, Any]], refused: dict[str, Any]) -> None:
     rule = PodTopologySpreadFilter((HARD_DEFAULT,))
     assert refusals(rule, pod.obj(), *NODES[:3], *objects, *web("a1")) == refused
+
+
+@pytest.mark.parametrize("terminating", [False, True])
+def test_a_hypothetically_placed_pod_counts_once_even_if_it_terminates(terminating: bool) -> None:
+    table = table_of(*NODES)
+    guest = make_pod("guest").label(APP)
+    placed = pod_info((guest.deleted() if terminating else guest).obj())
+    with table.hypothetically(placed=[(placed, "a1")]):
+        allowed = {skew: _allowed(pod().spread(ZONE, max_skew=skew, labels=APP), table) for skew in (1, 2)}
+    assert allowed == {1: {"b1"}, 2: {"a1", "a2", "b1"}}
+
+
+def _allowed(pod: PodBuilder, table: Table) -> set[str]:
+    rows = table.nodes.rows
+    check = PodTopologySpreadFilter().prepare(pod_info(pod.obj()), table)
+    assert check is not None
+    refused = np.logical_or.reduce([mask for mask, _ in check.refuse(rows)])
+    return {table.nodes.names[row] for row in rows[~refused]}
