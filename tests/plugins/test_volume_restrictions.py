@@ -142,6 +142,13 @@ def test_a_claim_is_free_once_its_user_is_removed() -> None:
     assert refused_without(make_pod("p").pvc("c").obj(), ["q"], *objects) == {"b"}
 
 
+def test_a_removed_pod_frees_only_the_exclusive_claims_that_it_used() -> None:
+    claims = [make_pvc(name, access_mode="ReadWriteOncePod") for name in ("c", "d")] + [make_pvc("shared")]
+    users = [make_pod("q").pvc("c").pvc("shared").node("a").obj(), make_pod("r").pvc("d").node("b").obj()]
+    preemptor = make_pod("p").pvc("c").pvc("d").pvc("shared").obj()
+    assert refused_without(preemptor, ["q"], *claims, *users) == {"a", "b"}
+
+
 DISK = {"gcePersistentDisk": {"pdName": "d"}}
 
 

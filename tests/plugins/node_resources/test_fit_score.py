@@ -43,6 +43,8 @@ def of(strategy: Strategy, *resources: tuple[str, int]) -> NodeResourcesFitScore
         pytest.param(of(FILLING, ("example.com/none", 9)), 0, id="nothing counts"),
         pytest.param(of(least_allocated, ("pods", 9), ("cpu", 1)), 50, id="the others leave pods out too"),
         pytest.param(of(most_allocated, (GPU, 1)), 25, id="extended resources"),
+        pytest.param(of(most_allocated, ("cpu", 1), (GPU, 3)), (50 + 3 * 25) // 4, id="most allocated, weighted"),
+        pytest.param(of(least_allocated, ("cpu", 1), (GPU, 3)), (50 + 3 * 75) // 4, id="least allocated, weighted"),
     ],
 )
 def test_scores(rule: NodeResourcesFitScore, expected: int) -> None:
