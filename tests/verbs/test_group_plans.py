@@ -453,22 +453,42 @@ def test_members_with_volumes_of_their_own_get_the_nodes_of_these_volumes(with_v
     assert [webhook.ask(pod, [f"n{i}"]) for i, pod in enumerate(gang)] == [["n0"], ["n1"]]
 
 
-def test_members_with_allocated_devices_get_the_nodes_of_these_devices() -> None:
-    """After a bind that failed, each claim keeps its device, and kube-scheduler offers only the device's node."""
-    objects = [make_device_class("gpu", 'device.driver == "gpu.example.com"')]
-    gang = []
-    for i in range(2):
+GPU_CLASS = make_device_class("gpu", 'device.driver == "gpu.example.com"')
+
+
+def members_with_claims(count: int) -> tuple[list[Object], list[Object]]:
+    """Members that each need a GPU, and the claims that were generated for them, not allocated."""
+    gang, claims = [], []
+    for i in range(count):
         pod = member(f"m{i}").resource_claim("own", template=True).obj()
         statuses = [{"name": "own", "resourceClaimName": f"c{i}"}]
         gang.append({**pod, "status": {"resourceClaimStatuses": statuses}})
         claim = make_resource_claim(f"c{i}", "gpu")
         owner = {"apiVersion": "v1", "kind": "Pod", "name": f"m{i}", "uid": f"m{i}", "controller": True}
         claim["metadata"]["ownerReferences"] = [owner]
+        claims.append(claim)
+    return gang, claims
+
+
+def test_members_with_allocated_devices_get_the_nodes_of_these_devices() -> None:
+    """After a bind that failed, each claim keeps its device, and kube-scheduler offers only the device's node."""
+    gang, claims = members_with_claims(2)
+    objects = [GPU_CLASS]
+    for i, claim in enumerate(claims):
         selector = {"nodeSelectorTerms": [node_term(expression(HOSTNAME, "In", f"n{i}"))]}
         objects.append(with_allocation(claim, make_result(f"n{i}", "gpu-0"), nodeSelector=selector))
         objects.append(make_resource_slice(f"n{i}", "gpu.example.com", "gpu-0"))
     webhook = Webhook(*NODES[:2], make_pod_group("gang", 2), *objects, *gang)
     assert [webhook.ask(pod, [f"n{i}"]) for i, pod in enumerate(gang)] == [["n0"], ["n1"]]
+
+
+def test_members_whose_devices_are_not_chosen_yet_get_the_offered_nodes() -> None:
+    """The devices that the plan itself chooses for the first member do not set it apart from the others."""
+    gang, claims = members_with_claims(2)
+    slices = [make_resource_slice(name, "gpu.example.com", "gpu-0") for name in NAMES]
+    preferred = [node(name, cpu="64") for name in NAMES[2:]]
+    webhook = Webhook(*NODES[:2], *preferred, make_pod_group("gang", 2), GPU_CLASS, *slices, *claims, *gang)
+    assert sorted([*webhook.ask(gang[0], NAMES[:2]), *webhook.ask(gang[1], NAMES)]) == NAMES[:2]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -194,12 +194,11 @@ class MemberCall:
         """
         rows = self.rows(table)
         named = None if self.is_about_nominated_node or len(rows) == len(table.nodes.rows) else rows
+        is_tied = _is_tied(self.info, table)  # asked now, because the plan chooses devices for this member first
 
         def decide_one(info: PodInfo, rows: Rows | None) -> MemberDecision:
             is_alike = info is self.info or (
-                of_one_template(info.pod, self.info.pod)
-                and not _has_volumes_or_devices(self.info, table)
-                and not _has_volumes_or_devices(info, table)
+                not is_tied and of_one_template(info.pod, self.info.pod) and not _is_tied(info, table)
             )
             return decide(info, _common(rows, named if is_alike and named is not None else domain))
 
@@ -312,8 +311,8 @@ def _refusal(decision: GroupDecision, waiting: Sequence[PodInfo]) -> RefusedGrou
     return RefusedGroup(decision.text, rules)
 
 
-def _has_volumes_or_devices(info: PodInfo, table: Table) -> bool:
-    """Returns True if the pod has volumes or allocated devices, which may decide where it can run."""
+def _is_tied(info: PodInfo, table: Table) -> bool:
+    """Returns True if the pod has volumes or allocated devices, which may tie it to certain nodes."""
     if info.volumes:
         return True
     claims = pod_device_claims(info, table) if info.pod.spec.resource_claims else None
