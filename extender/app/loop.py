@@ -163,7 +163,7 @@ def compose_loop(
         root_of=cache.groups.root_of if features.generic_workload else None,
     )  # fmt: skip
     judge = MemberJudge(Random(0))  # noqa: S311  it breaks ties
-    split = SplitGangs(cache, gang_profile, judge, clock, limit.half(), queue.nomination_ended)
+    split = SplitGangs(cache, gang_profile, judge, clock, limit, queue.nomination_ended)
     cache.listen(EventRouter(cache, queue, cycles, split.suspect))
     permits = Permits(cache.snapshot, lambda namespace, labels: activate(queue, namespace, labels), limit)
     nominations = Nominations(cache, statuses, queue.nomination_ended)

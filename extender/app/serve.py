@@ -198,7 +198,7 @@ class WebhookProcess:
         if not self._plans_groups():
             return None
         judge = MemberJudge(Random())  # noqa: S311  ties between nodes
-        return SplitGangs(self._cache, self._profiles.of, judge, self._setup.clock, self._setup.limit.half())
+        return SplitGangs(self._cache, self._profiles.of, judge, self._setup.clock, self._setup.limit)
 
     def _group_plans(self, split: SplitGangs | None) -> GroupPlans | None:
         """Returns the object that plans pod groups for `filter`; None if groups are not planned."""

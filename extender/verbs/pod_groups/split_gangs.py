@@ -43,15 +43,15 @@ class _Suspect:
     Attributes:
         due: when it may be planned, in monotonic seconds.
         pause: how long to wait after the next plan that fails, in seconds.
-        made: UID of a member -> the node that it was nominated to here.
-        kept: UID of a member -> the node that it is nominated to and fits on; empty if no room is kept.
-        cursor: the position in the cache's journal up to which `kept` is known to fit.
+        nominations: UID of a member -> the node that it was nominated to here.
+        places: UID of a member -> the node that it is nominated to and fits on; empty if no room is kept.
+        cursor: the position in the cache's journal up to which the members are known to fit on `places`.
     """
 
     due: float = 0.0
     pause: float = RETRY_SECONDS
-    made: Mapping[str, str] = field(default_factory=dict)
-    kept: Mapping[str, str] = field(default_factory=dict)
+    nominations: Mapping[str, str] = field(default_factory=dict)
+    places: Mapping[str, str] = field(default_factory=dict)
     cursor: int = 0
 
 
@@ -63,7 +63,8 @@ class SplitGangs:
     Args:
         profile_of: returns the profile that decides about a pod; None if its gang is not to be kept together.
         judge: decides about one member; only this object may use it.
-        limit: the time limit of each call of `keep_room`, because plans call users' rules.
+        limit: the time limit of a decision. Each call of `keep_room` may take half of it, because plans call users'
+            rules, and the decision itself follows.
         on_end: called with a member whose nomination has just ended, as it was before that.
     """
 
@@ -80,7 +81,7 @@ class SplitGangs:
         self._profile_of = profile_of
         self._planner = Planner(judge, scheduler_filters=False)
         self._clock = clock
-        self._limit = limit
+        self._limit = limit.half()
         self._on_end = on_end
         self._planning = Lock()
         self._lock = Lock()  # guards what follows; a failed bind must not wait for a plan
@@ -97,7 +98,7 @@ class SplitGangs:
         key = self._cache.groups.key_of(pod)
         if key is not None:
             with self._lock:
-                self._suspects[key] = _Suspect(made=self._suspects.get(key, _Suspect()).made)
+                self._suspects[key] = _Suspect(nominations=self._suspects.get(key, _Suspect()).nominations)
 
     def keep_room(self) -> None:
         """Nominates the waiting members of split gangs. Call it before each decision about another pod.
@@ -145,11 +146,11 @@ class SplitGangs:
 
     def _followed(self, suspect: _Suspect) -> _Suspect | None:
         """Returns the suspect with the current cursor; None if its members or their nodes may have changed."""
-        if not suspect.kept:
+        if not suspect.places:
             return None
         updates, cursor, is_restart = self._cache.updates_since(suspect.cursor)
-        nodes = {*suspect.kept.values()}
-        if is_restart or any(update.key in suspect.kept or update.node_name in nodes for update in updates):
+        nodes = {*suspect.places.values()}
+        if is_restart or any(update.key in suspect.places or update.node_name in nodes for update in updates):
             return None
         return replace(suspect, cursor=cursor)
 
@@ -157,19 +158,19 @@ class SplitGangs:
         """Keeps room for a split gang; returns when to look at it again, which is later if the gang does not fit."""
         cursor = self._cache.cursor()  # The cursor is read before the table, so that no change is missed.
         try:
-            kept, made = self._nominate(group, state, deadline)
-            if kept:
-                return _Suspect(made={**suspect.made, **made}, kept=kept, cursor=cursor)
+            places, nominations = self._nominate(group, state, deadline)
+            if places:
+                return _Suspect(nominations={**suspect.nominations, **nominations}, places=places, cursor=cursor)
         except DeadlineExceeded as error:
             _log.warning("no room kept for a split gang group=%s reason=%r", group.key, str(error))
         except Exception:  # one gang's error must not fail the decisions about all other pods
             _log.exception("no room kept for a split gang group=%s", group.key)
         due = self._clock.monotonic() + suspect.pause
-        return _Suspect(due, min(2 * suspect.pause, MOST_RETRY_SECONDS), suspect.made)
+        return _Suspect(due, min(2 * suspect.pause, MOST_RETRY_SECONDS), suspect.nominations)
 
     def _end_nominations(self, suspect: _Suspect, state: GroupState) -> None:
         """Ends the nominations made here, because the gang no longer needs room."""
-        for uid, node_name in suspect.made.items():
+        for uid, node_name in suspect.nominations.items():
             if (info := state.unscheduled.get(uid)) is not None:
                 self._move(info, node_name, "")
 
@@ -203,8 +204,8 @@ class SplitGangs:
             placed = self._plan(MemberCall(waiting[0], names, profile, group), waiting, state, table)[:needed]
         for info, node_name in placed:
             self._move(info, info.pod.status.nominated_node_name, node_name)
-        made = {info.uid: node_name for info, node_name in placed}
-        return made, made
+        nominations = {info.uid: node_name for info, node_name in placed}
+        return nominations, nominations
 
     def _plan(
         self, call: MemberCall, waiting: Sequence[PodInfo], state: GroupState, table: Table
