@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from random import Random
 from weakref import ref
 
@@ -498,31 +498,34 @@ def test_a_comparison_that_raises_while_it_fills_its_table_keeps_the_others() ->
     assert cluster.cache.check_tables(lambda _table, _fresh: True, lambda: None) == 3
 
 
-def test_a_replaced_table_is_freed_at_once() -> None:
+@contextmanager
+def without_garbage_collection() -> Iterator[None]:
     """Full garbage collections rarely run, so a table in a reference cycle would stay."""
-    cluster = WatchedCluster(Random(1))
-    with cluster.cache.snapshot("test") as table:
-        table.reader(Devices)  # refers to the table
-    known = ref(table)
-    del table
     gc.disable()
     try:
-        compare(cluster)
-        assert known() is None
+        yield
     finally:
         gc.enable()
+
+
+def table_with_reader(cluster: WatchedCluster) -> ref[Table]:
+    """The table of the cluster's cache, with a reader that refers to the table."""
+    with cluster.cache.snapshot("test") as table:
+        table.reader(Devices)
+        return ref(table)
+
+
+def test_a_replaced_table_is_freed_at_once() -> None:
+    cluster = WatchedCluster(Random(1))
+    known = table_with_reader(cluster)
+    with without_garbage_collection():
+        compare(cluster)
+        assert known() is None
 
 
 def test_a_table_that_starts_over_frees_the_old_one_at_once() -> None:
     cluster = WatchedCluster(Random(1))
-    with cluster.cache.snapshot("test") as table:
-        table.reader(Devices)  # refers to the table
-    known = ref(table)
-    del table
+    known = table_with_reader(cluster)
     cluster.cache._changes.restart("Node", {})
-    gc.disable()
-    try:
-        with cluster.cache.snapshot("next"):
-            assert known() is None
-    finally:
-        gc.enable()
+    with without_garbage_collection(), cluster.cache.snapshot("next"):
+        assert known() is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from extender.plugins.default_preemption import DefaultPreemptionArgs
-from extender.plugins.registry import IN_TREE, default_profile
+from extender.plugins.registry import IN_TREE
 
 POINTS = [
     "preEnqueue",
@@ -58,18 +58,3 @@ def test_each_plugin_extends_the_points_that_it_extends_in_kube_scheduler() -> N
 def test_preemption_considers_a_tenth_of_the_nodes_and_at_least_a_hundred() -> None:
     args = DefaultPreemptionArgs()
     assert (args.min_candidate_nodes_percentage, args.min_candidate_nodes_absolute) == (10, 100)
-
-
-def test_the_default_profile_weighs_scores_as_kube_scheduler_does() -> None:
-    weights = {weighted.priority.name: weighted.weight for weighted in default_profile().priorities}
-    assert weights == {
-        "TaintToleration": 3,
-        "NodeAffinity": 2,
-        "NodeResourcesFit": 1,
-        "VolumeBinding": 1,
-        "PodTopologySpread": 2,
-        "InterPodAffinity": 2,
-        "DynamicResources": 2,
-        "NodeResourcesBalancedAllocation": 1,
-        "ImageLocality": 1,
-    }

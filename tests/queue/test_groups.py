@@ -59,6 +59,11 @@ class Groups:
         assert isinstance(group, QueuedGroup)
         return group
 
+    def fail(self, group: QueuedGroup) -> None:
+        """All members fail; the attempt goes on."""
+        for pod in list(group.pods):
+            self.queue.add_unschedulable(pod, refused(FIT))
+
     def reject(self, group: QueuedGroup, *names: str, outcome: GroupOutcome = GroupOutcome.REJECTED) -> None:
         """Ends the attempt: the named members, or all, fail and the others are bound."""
         for pod in list(group.pods):
@@ -174,8 +179,7 @@ def test_a_group_whose_attempt_ends_in_an_error_backs_off_without_an_event() -> 
     groups = Groups()
     groups.add("a", "b")
     group = groups.pop()
-    for pod in list(group.pods):
-        groups.queue.add_unschedulable(pod, refused(FIT))
+    groups.fail(group)
     groups.queue.finish_group(group, GroupOutcome.ERROR)
     assert groups.tiers() == {"a": "backoff", "b": "backoff"}
 
@@ -187,8 +191,7 @@ def test_a_member_that_is_woken_during_the_attempt_makes_its_group_back_off(
     groups = Groups()
     groups.add("a", "b")
     group = groups.pop()
-    for pod in list(group.pods):
-        groups.queue.add_unschedulable(pod, refused(FIT))
+    groups.fail(group)
     wake(groups.queue)
     groups.queue.finish_group(group, GroupOutcome.REJECTED)
     assert groups.tiers() == {"a": "backoff", "b": "backoff"}
@@ -280,8 +283,7 @@ def test_a_member_whose_group_moved_during_the_attempt_waits_with_its_new_tree()
     groups.add("a", "b")
     group = groups.pop()
     tree = GroupName("CompositePodGroup", "default/tree")
-    for pod in list(group.pods):
-        groups.queue.add_unschedulable(pod, refused(FIT))
+    groups.fail(group)
     groups.queue._root_of = lambda _: tree
     groups.queue.finish_group(group, GroupOutcome.REJECTED)
     groups.pass_time(20)
@@ -315,8 +317,7 @@ def test_a_failed_member_deleted_before_the_attempt_ends_does_not_come_back() ->
     groups = Groups()
     groups.add("a", "b")
     group = groups.pop()
-    for pod in list(group.pods):
-        groups.queue.add_unschedulable(pod, refused(FIT))
+    groups.fail(group)
     groups.queue.delete(uid("a"))
     groups.queue.finish_group(group, GroupOutcome.REJECTED)
     assert groups.tiers() == {"b": "unschedulable"}
