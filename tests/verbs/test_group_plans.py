@@ -69,16 +69,17 @@ class Counted(Telemetry):
 
 
 class Observed:
-    """Remembers the number of the plan behind each answer (implements PlanObserver)."""
+    """Remembers the plans, and the number of the plan behind each answer (implements PlanObserver)."""
 
     def __init__(self) -> None:
+        self.plans: list[Plan] = []
         self.answered_from_plan: list[int] = []
 
     def plan_begins(self) -> None:
         pass
 
     def planned(self, plan: Plan, request: PlanRequest, table: Table) -> None:
-        pass
+        self.plans.append(plan)
 
     def answered_from(self, plan: Plan) -> None:
         self.answered_from_plan.append(plan.number)
@@ -246,6 +247,59 @@ def test_the_rest_is_planned_again_around_a_node_that_the_scheduler_does_not_off
     (planned,) = webhook.ask(gang[1], others)
     offered = [name for name in others if name != planned][:1]
     assert webhook.ask(gang[2], offered) == offered
+
+
+def test_only_the_member_whose_node_is_not_offered_gets_another_node() -> None:
+    gang = members(3)
+    webhook = Webhook(*NODES, node("n4"), make_pod_group("gang", 3), *gang)
+    webhook.ask(gang[0], NAMES)
+    planned = webhook.observed.plans[0]
+    assert webhook.ask(gang[1], ["n4"]) == ["n4"]
+    assert webhook.ask(gang[2], [*NAMES, "n4"]) == [planned.node_of("m2")]
+    assert webhook.observed.answered_from_plan == [1, 2, 2]
+
+
+def test_a_member_follows_another_to_which_it_has_affinity() -> None:
+    """It is checked again, because the other member has got a node in another rack than the planned one."""
+    nodes = [node(f"{rack}{i}", rack=rack) for rack in ("a", "b") for i in range(2)]
+    names = ["a0", "a1", "b0", "b1"]
+    follower = member("m2", "1").affinity("rack", labels={"app": "leader"}).obj()
+    gang = [member("m0", "1").obj(), member("m1", "4").label(app="leader").obj(), follower]
+    webhook = Webhook(*nodes, make_pod_group("gang", 3), *gang)
+    webhook.ask(gang[0], names)
+    planned = webhook.observed.plans[0].node_of("m1")
+    assert planned is not None
+    offered = [name for name in names if name[0] != planned[0]]
+    (moved,) = webhook.ask(gang[1], offered)
+    (followed,) = webhook.ask(gang[2], names)
+    assert followed[0] == moved[0] != planned[0]
+
+
+def test_no_member_is_moved_to_a_full_node_that_the_plan_does_not_empty() -> None:
+    """n0 is planned for m2, and only a pod of lower priority takes the other half of it."""
+    nodes = [node("n0", "8", pool="b"), node("n1"), node("n2")]
+    lesser = make_pod("lesser").uid("lesser").req(cpu="4").node("n0").obj()
+    gang = [*members(2, priority=10), member("m2", priority=10).node_selector(pool="b").obj()]
+    webhook = Webhook(*nodes, lesser, make_pod_group("gang", 3, priority=10), *gang)
+    webhook.ask(gang[0], ["n1", "n2"])
+    tell(webhook.cache, [node("n3", pool="b")])
+    assert webhook.ask(gang[1], ["n0"]) == ["n0"]
+    assert webhook.ask(gang[2], ["n0", "n3"]) == ["n3"]
+
+
+def test_a_gang_needs_no_room_on_the_nodes_of_one_sample() -> None:
+    """kube-scheduler offers each member other nodes, if it stops after as many as it needs."""
+    names = [f"n{i}" for i in range(250)]
+    gang = members(150)
+    webhook = Webhook(*map(node, names), make_pod_group("gang", 150), *gang)
+    answered = [webhook.ask(pod, Random(i).sample(names, 100)) for i, pod in enumerate(gang)]
+    assert len({name for names in answered for name in names}) == 150
+
+
+def test_a_gang_needs_room_on_the_only_nodes_that_the_scheduler_has_found() -> None:
+    gang = members(3)
+    webhook = Webhook(*NODES, make_pod_group("gang", 3), *gang)
+    assert [webhook.ask(pod, NAMES[:2]) for pod in gang] == [[], [], []]
 
 
 def test_a_second_plan_for_the_rest_counts_all_members_that_have_an_answer() -> None:

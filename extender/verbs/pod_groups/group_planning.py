@@ -6,7 +6,7 @@ so a replay of a recording can make the same plan again. Start with `Planner.pla
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence, Set
+from collections.abc import Collection, Container, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
@@ -26,6 +26,11 @@ from extender.table.pods.pod_templates import of_one_template
 from extender.table.trial import Trial
 
 OTHER_NODE = "the pod group is planned with the pod on another node"
+SMALLEST_SAMPLE = 100
+"""If a request has fewer nodes than this, these are all that kube-scheduler found; otherwise it may have stopped there.
+
+Source: upstream schedule_one.go, minFeasibleNodesToFind.
+"""
 
 
 class Judge(Protocol):
@@ -88,8 +93,8 @@ class Plan:
         answered: the UIDs of the members about which kube-scheduler has got an answer in this pass over the group.
         cursor: the position in the cache's journal up to which the changes were compared with the plan.
         number: counts the plans of a process from 1.
-        touched: the planned nodes that have changed since the plan was made. A member is checked again before it gets
-            such a node.
+        touched: the planned nodes that have changed since they were planned, or since another member was moved. A
+            member is checked again before it gets such a node.
         used_at: the time of the last answer, in monotonic seconds.
     """
 
@@ -108,12 +113,13 @@ class Plan:
     used_at: float = 0.0
 
     def after(self, before: Plan) -> Plan:
-        """Returns this plan, extended with the members for which the plan `before` has already given the answer."""
-        members = {uid: before.members[uid] for uid in before.answered}
-        decisions = {uid: before.decisions[uid] for uid in before.answered if uid in before.decisions}
+        """Returns this plan, extended with the other members of the plan `before`, which keep their nodes."""
+        kept = before.members.keys() - self.members.keys()
+        members = {uid: info for uid, info in before.members.items() if uid in kept}
+        decisions = {uid: decision for uid, decision in before.decisions.items() if uid in kept}
         return replace(
             self, members=members | self.members, decisions=decisions | self.decisions,
-            nodes=before.nodes | self.nodes, answered=before.answered,
+            nodes=before.nodes | self.nodes, answered=before.answered, touched=set(before.nodes),
         )  # fmt: skip
 
     def node_of(self, uid: str) -> str | None:
@@ -122,15 +128,23 @@ class Plan:
 
     def placed(self) -> list[tuple[PodInfo, str]]:
         """Returns (member, planned node) for each member about which filter has already answered with this node."""
-        nodes = ((info, self.node_of(uid)) for uid, info in self.members.items() if uid in self.answered)
-        return [(info, node) for info, node in nodes if node is not None]
+        return self._on_nodes(self.answered)
 
-    def place_answered(self, trial: Trial) -> None:
-        """Puts the members of `placed()` on their nodes in `trial`, with the objects that they reserve."""
-        for info, node in self.placed():
+    def place(self, uids: Container[str], trial: Trial) -> list[str]:
+        """Puts these members on their planned nodes in `trial`, with the objects that they reserve.
+
+        Returns the UIDs of those that have a planned node.
+        """
+        placed = self._on_nodes(uids)
+        for info, node in placed:
             for obj in self.decisions[info.uid].reserved:
                 trial.set_object(obj)
             trial.place(info, node)
+        return [info.uid for info, _ in placed]
+
+    def _on_nodes(self, uids: Container[str]) -> list[tuple[PodInfo, str]]:
+        nodes = ((info, self.node_of(uid)) for uid, info in self.members.items() if uid in uids)
+        return [(info, node) for info, node in nodes if node is not None]
 
     def answer(self, info: PodInfo, names: Collection[str]) -> GroupAnswer:
         """Returns the answer to a filter call about this member and these nodes, and records it in `answered`."""
@@ -188,17 +202,18 @@ class MemberCall:
     def restricted(self, decide: DecideOne, table: Table, domain: Rows | None) -> DecideOne:
         """Returns a version of `decide` that tries only the nodes that kube-scheduler can choose at the moment.
 
-        The member of this call, and members with the same pod template, may use only the nodes in the request. Other
-        members may use all nodes in `domain`. So may members with volumes or allocated devices, because these may be
-        elsewhere.
+        The member of this call may use only the nodes in the request. So may members with the same pod template, unless
+        the nodes may be a sample, which is another one in the next call. Other members may use all nodes in `domain`.
+        So may members with volumes or allocated devices, because these may be elsewhere.
         """
         rows = self.rows(table)
         named = None if self.is_about_nominated_node or len(rows) == len(table.nodes.rows) else rows
-        is_tied = _is_tied(self.info, table)  # asked now, because the plan chooses devices for this member first
+        # Asked now, because the plan chooses devices for this member first.
+        is_for_all = len(self.names) < SMALLEST_SAMPLE and not _is_tied(self.info, table)
 
         def decide_one(info: PodInfo, rows: Rows | None) -> MemberDecision:
             is_alike = info is self.info or (
-                not is_tied and of_one_template(info.pod, self.info.pod) and not _is_tied(info, table)
+                is_for_all and of_one_template(info.pod, self.info.pod) and not _is_tied(info, table)
             )
             return decide(info, _common(rows, named if is_alike and named is not None else domain))
 
@@ -211,7 +226,7 @@ class PlanRequest(NamedTuple):
     Attributes:
         waiting: the members to place, in the order in which they are tried; the call's member is the first.
         scheduled: the UIDs of the members that have a node.
-        before: the plan to continue, whose `answered` members keep their nodes; None to begin a new plan.
+        before: the plan to continue, whose other members keep their nodes; None to begin a new plan.
     """
 
     call: MemberCall
@@ -239,9 +254,8 @@ class Planner:
         call, waiting, scheduled, before = request
         trial = Trial(table)
         try:
-            if before is not None:
-                before.place_answered(trial)
-            siblings = [info.uid for info, _ in before.placed()] if before is not None else []
+            others = before.members.keys() - {info.uid for info in waiting} if before is not None else ()
+            siblings = before.place(others, trial) if before is not None else ()
             leaf = Leaf(call.group, waiting, {*scheduled, *siblings})
             decision, is_emptied = self._decide(call, leaf, trial, before is not None and before.is_emptied)
             nodes = frozenset(decision.placed.values())

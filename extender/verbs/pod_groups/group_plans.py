@@ -10,8 +10,9 @@ about each member only once in a pass, so a second call about a member begins a 
     ------------     -----------------------------------------   ---------------------------------------------
     (none)           a member                                    the group is planned: PLACED or REFUSED
     PLACED           a member not answered yet                   its planned node is the answer
-    PLACED           a member not answered yet, whose planned    the remaining members are planned again beside
-                     node cannot be the answer any longer        those already answered: PLACED or REFUSED
+    PLACED           a member not answered yet, whose planned    the member is planned again beside all others; if
+                     node cannot be the answer any longer        it finds no node, the remaining members are planned
+                                                                 again beside those already answered: PLACED or REFUSED
     REFUSED          a member not answered yet                   every node is refused
     any              a member answered before, or a new one      a new pass: the group is planned again
     any              (the group, its profile or a placed         the plan is dropped, and the next call plans again
@@ -152,7 +153,7 @@ class GroupPlans:
             if plan is None:
                 plan = self._keep(self._plan(call))
             elif not self._can_answer(plan, call):
-                plan = self._keep(self._plan_rest(plan, call))
+                plan = self._keep(self._plan_around(plan, call))
             plan.used_at = self._clock.monotonic()
             if self._observer is not None:
                 self._observer.answered_from(plan)
@@ -237,7 +238,7 @@ class GroupPlans:
                 return False
             trial = Trial(table)
             try:
-                plan.place_answered(trial)
+                plan.place(plan.answered, trial)
                 rows = np.array([table.nodes.row_of[node]])
                 return len(find_fit(plan.profile, call.info, table, rows).feasible) > 0
             finally:
@@ -263,33 +264,50 @@ class GroupPlans:
         """Plans nodes for all waiting members of the group, starting with the member that this call is about."""
         state = self._cache.groups.get(call.group.key)
         others = [info for info in state.ready() if info.uid != call.info.uid]
-        return self._make_plan(call, [call.info, *others], state, None)
+        return self._make_plan(call, state, [[call.info, *others]], None)
 
-    def _plan_rest(self, before: Plan, call: MemberCall) -> Plan:
-        """Plans nodes again for the members that have no answer yet; the others keep their planned nodes."""
+    def _plan_around(self, before: Plan, call: MemberCall) -> Plan:
+        """Plans another node for the member of the call; all others keep theirs.
+
+        If there is no such node, plans nodes again for all members that have no answer yet.
+        """
         self._telemetry.plan_dropped(Dropped.NODE.value)
         state = self._cache.groups.get(call.group.key)
         waiting = (state.unscheduled.get(uid) for uid in before.members if uid not in before.answered)
         others = [info for info in waiting if info is not None and info.uid != call.info.uid]
-        return self._make_plan(call, [call.info, *others], state, before)
+        alone = [call.info]
+        return self._make_plan(call, state, [alone, [*alone, *others]] if others else [alone], before)
 
-    def _make_plan(self, call: MemberCall, waiting: Sequence[PodInfo], state: GroupState, before: Plan | None) -> Plan:
-        """Makes a plan and reports it to the observer. If the plan refuses the group, ends its members' nominations."""
+    def _make_plan(
+        self, call: MemberCall, state: GroupState, attempts: Sequence[Sequence[PodInfo]], before: Plan | None
+    ) -> Plan:
+        """Plans nodes for the first of `attempts`, or for the next if that gives the call's member no node.
+
+        If the last plan refuses the group, ends its members' nominations.
+        """
         cursor = self._cache.cursor()  # The cursor is read before the table, so that no change is missed.
-        if self._observer is not None:
-            self._observer.plan_begins()
         with self._cache.snapshot("groups", call.deadline) as table:
             scheduled = [uid for uid in state.scheduled if uid in table.pods.slot_of]
-            request = PlanRequest(call, waiting, scheduled, before)
-            plan = self._planner.plan(request, table)
-            self._made += 1
-            plan.cursor = cursor
-            plan.number = self._made
-            if self._observer is not None:
-                self._observer.planned(plan, request, table)
+            for waiting in attempts:
+                request = PlanRequest(call, waiting, scheduled, before)
+                plan = self._number(request, table, cursor)
+                if plan.node_of(call.info.uid) is not None and (before is None or plan.is_emptied == before.is_emptied):
+                    break
             void = void_nominations(plan, request, table)
         for uid, node_name in void:
             self._cache.nominate(uid, "", instead_of=node_name)
+        return plan
+
+    def _number(self, request: PlanRequest, table: Table, cursor: int) -> Plan:
+        """Makes a plan, gives it a number, and reports it to the observer."""
+        if self._observer is not None:
+            self._observer.plan_begins()
+        plan = self._planner.plan(request, table)
+        self._made += 1
+        plan.cursor = cursor
+        plan.number = self._made
+        if self._observer is not None:
+            self._observer.planned(plan, request, table)
         return plan
 
 

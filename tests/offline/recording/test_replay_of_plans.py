@@ -93,7 +93,7 @@ def churn(webhook: RecordedPlans, random: Random) -> None:
     """Gangs come and go, some in a zone and some in need of preemption; other pods take nodes in between."""
     tell(webhook.cache, [node(name) for name in NODES])
     placed: list[Object] = []
-    for number in range(40):
+    for number in range(60):
         gang = added_gang(webhook, random, f"g{number}")
         if random.random() < 0.5:
             gang.append(make_pod(f"single{number}").uid(f"single{number}").req(cpu="1").obj())
