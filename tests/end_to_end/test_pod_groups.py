@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -295,8 +296,9 @@ def test_the_loop_places_a_gang_in_the_fuller_of_two_racks(plane: GroupControlPl
         assert wait_until(lambda: group_condition(plane, "gang")) == ("True", "Scheduled", "")
 
 
-def test_the_loop_reserves_a_claim_for_a_group(plane: GroupControlPlane, tmp_path: Path) -> None:
-    """Three members share the only device, which is on one of two nodes."""
+@contextmanager
+def gang_with_a_claim(plane: GroupControlPlane) -> Iterator[None]:
+    """Three members share the only device, which is on one of two nodes. After the block, all must be on that node."""
     racks(plane, first="8", second="8")
     shared = {"name": "gpu", "resourceClaimName": "gpu"}
     plane.client.create(
@@ -307,8 +309,7 @@ def test_the_loop_reserves_a_claim_for_a_group(plane: GroupControlPlane, tmp_pat
         make_pod_group("gang", 3, resourceClaims=[shared]),
     )
     try:
-        with schedule(plane.kubeconfig, tmp_path, *TREE_FLAGS):
-            assert wait_until(lambda: len(bound(plane)) == 3)
+        yield
         assert set(bound(plane).values()) == {"second"}
         [consumer] = plane.client.get("ResourceClaim", "gpu")["status"]["reservedFor"]
         assert (consumer["apiGroup"], consumer["resource"], consumer["name"]) == (
@@ -318,3 +319,18 @@ def test_the_loop_reserves_a_claim_for_a_group(plane: GroupControlPlane, tmp_pat
         )
     finally:
         release_claims(plane.client)
+
+
+def test_the_loop_reserves_a_claim_for_a_group(plane: GroupControlPlane, tmp_path: Path) -> None:
+    with gang_with_a_claim(plane), schedule(plane.kubeconfig, tmp_path, *TREE_FLAGS):
+        assert wait_until(lambda: len(bound(plane)) == 3)
+
+
+def test_the_webhook_plans_a_group_with_a_claim(plane: GroupControlPlane, tmp_path: Path) -> None:
+    with (
+        gang_with_a_claim(plane),
+        serve(plane.kubeconfig, tmp_path, *TREE_FLAGS) as extender,
+        plane.scheduler(extender.configuration(), gates=TREE_FLAGS[1].split(",")),
+    ):
+        assert wait_until(lambda: len(bound(plane)) == 3)
+        assert extender.metric('extender_group_plans_total{result="placed"}') >= 1

@@ -27,6 +27,7 @@ from extender.runtime.clock import ManualClock, TimeLimit
 from extender.runtime.ports import Telemetry
 from extender.scheduler.group_members import MemberJudge
 from extender.table import PodInfo
+from extender.table.features import FeatureGates
 from extender.verbs.bind import Bind
 from extender.verbs.filter import Filter
 from extender.verbs.filter_best import FilterBest
@@ -95,10 +96,11 @@ class Webhook:
         best: bool = False,
         profiles: Profiles = PROFILES,
         coscheduling: bool = False,
+        features: FeatureGates | None = None,
     ) -> None:
         """A call has five seconds of `clock`."""
         self.clock = ManualClock()
-        self.cache = Cache(self.clock, Telemetry())
+        self.cache = Cache(self.clock, Telemetry(), features=features or FeatureGates())
         if coscheduling:
             self.cache.groups.use_coscheduling_label()
         tell(self.cache, objects)
@@ -543,6 +545,16 @@ def test_members_whose_devices_are_not_chosen_yet_get_the_offered_nodes() -> Non
     preferred = [node(name, cpu="64") for name in NAMES[2:]]
     webhook = Webhook(*NODES[:2], *preferred, make_pod_group("gang", 2), GPU_CLASS, *slices, *claims, *gang)
     assert sorted([*webhook.ask(gang[0], NAMES[:2]), *webhook.ask(gang[1], NAMES)]) == NAMES[:2]
+
+
+@pytest.mark.parametrize(("cpu", "answered"), [("2", [["n1"], ["n1"]]), ("4", [[], []])], ids=["room", "no room"])
+def test_members_that_share_a_claim_get_the_node_of_its_device(cpu: str, answered: list[list[str]]) -> None:
+    features = FeatureGates(generic_workload=True, dra_workload_resource_claims=True)
+    devices = make_resource_slice("n1", "gpu.example.com", "gpu-0"), make_device_class("gpu")
+    group = make_pod_group("gang", 2, resourceClaims=[{"name": "shared", "resourceClaimName": "shared"}])
+    gang = [member(f"m{i}", cpu).resource_claim("shared").obj() for i in range(2)]
+    webhook = Webhook(*NODES, *devices, make_resource_claim("shared", "gpu"), group, *gang, features=features)
+    assert [webhook.ask(pod, NAMES) for pod in gang] == answered
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -116,11 +116,6 @@ class PodGroup(SchedulingGroup, frozen=True):
     status: PodGroupStatus = PodGroupStatus()
 
     @property
-    def is_self_contained(self) -> bool:
-        """True if the group's members can be scheduled without regard to other groups or shared claims."""
-        return not self.spec.resource_claims and self.parent_key is None
-
-    @property
     def is_gang(self) -> bool:
         return self.spec.scheduling_policy.gang is not None or self.spec.min_member is not None
 

@@ -134,8 +134,7 @@ class GroupPlans:
     def answer(self, info: PodInfo, names: list[str], profile: Profile, deadline: Deadline) -> GroupAnswer | None:
         """Returns the answer to a filter call about a waiting member; None if no plan is possible for the pod.
 
-        A plan is possible only if the member has no node, and the group has no parent and no claims of its own. Raises
-        DeadlineExceeded.
+        A plan is possible only if the member has no node, and its group has no parent. Raises DeadlineExceeded.
         """
         if self._split is not None:
             self._split.keep_room()
@@ -143,7 +142,7 @@ class GroupPlans:
         if key is None:
             return None
         group = self._await_group(info, key)
-        if group is None or not group.is_self_contained:
+        if group is None or group.parent_key is not None:
             return None
         with self._planning:
             if not self._cache.groups.is_waiting(group.key, info.uid):

@@ -58,7 +58,7 @@ class _Suspect:
 class SplitGangs:
     """Finds split gangs, and nominates their waiting members in the cache. Thread-safe.
 
-    Groups in a tree and groups with claims of their own are left out, because no single group can be planned for them.
+    Groups in a tree are left out, because a group cannot be planned without the others of its tree.
 
     Args:
         profile_of: returns the profile that decides about a pod; None if its gang is not to be kept together.
@@ -128,7 +128,7 @@ class SplitGangs:
         """Keeps room for one gang if it is split; forgets the gang if it cannot be."""
         group, state = self._cache.groups.find(key), self._cache.groups.get(key)
         bound = sum(map(self._is_bound, state.scheduled))
-        if group is None or not group.is_self_contained or not _can_be_split(group, state, bound):
+        if group is None or group.parent_key is not None or not _can_be_split(group, state, bound):
             self._end_nominations(suspect, state)
             self._replace(key, suspect, None)
         elif bound:
