@@ -17,19 +17,33 @@ from extender.model.scheduling.pod_groups import PodGroup
 from extender.runtime.clock import ManualClock, TimeLimit
 from extender.runtime.ports import Telemetry
 from extender.scheduler.group_members import MemberJudge
+from extender.table.features import FeatureGates
 from extender.verbs.bind import Bind
 from extender.verbs.filter import Filter
 from extender.verbs.pod_groups.group_plans import GroupPlans
 from extender.verbs.pod_groups.group_quorum import GroupQuorum
 from extender.verbs.pod_groups.split_gangs import SplitGangs
 from extender.verbs.waiting import Confirmation
-from tests.builders import Object, make_node, make_pod, make_pod_group
+from tests.builders import (
+    HOSTNAME,
+    Object,
+    expression,
+    make_device_class,
+    make_node,
+    make_pod,
+    make_pod_group,
+    make_resource_claim,
+    make_result,
+    node_term,
+    with_allocation,
+)
 from tests.verbs.cluster import PROFILES, FakeBinder, SlowRule, answer, args, binding, cache_of, tell
 
 NAMES = ["n0", "n1", "n2", "n3", "n4"]
 """Five nodes with a place for one pod each."""
 NODES = [make_node(name).allocatable(cpu="4", memory="64Gi", pods="110").obj() for name in NAMES]
 GANG = make_pod_group("gang", 4)
+_FEATURES = FeatureGates(generic_workload=True, dra_workload_resource_claims=True)
 OTHER = make_pod("other").uid("other").req(cpu="4").obj()
 
 
@@ -57,7 +71,7 @@ class Webhook:
     ) -> None:
         """`gang_profile`: decides about the members of split gangs; default: the same profile as for all pods."""
         self.clock = clock or ManualClock()
-        self.cache = cache_of(*objects, clock=self.clock)
+        self.cache = cache_of(*objects, clock=self.clock, features=_FEATURES)
         judge = MemberJudge(Random(0))
         self.ended: list[tuple[str, str]] = []
         self.split = SplitGangs(
@@ -119,6 +133,19 @@ def test_the_rest_of_a_split_gang_gets_its_places() -> None:
 def test_a_gang_that_is_not_split_keeps_no_room(bound: list[str]) -> None:
     webhook = split_at_start(bound, member(4))
     assert len(webhook.ask(OTHER)) == len(NAMES) - len(bound)
+
+
+def test_room_is_kept_where_the_claim_of_the_gang_is_allocated() -> None:
+    """The device that the members share can be reached from all nodes except n4."""
+    reachable = {"nodeSelectorTerms": [node_term(expression(HOSTNAME, "In", *NAMES[:4]))]}
+    claim = with_allocation(make_resource_claim("shared", "gpu"), make_result("net", "gpu-0"), nodeSelector=reachable)
+    gang = make_pod_group("gang", 4, resourceClaims=[{"name": "shared", "resourceClaimName": "shared"}])
+    sharing = [make_pod(f"m{i}").uid(f"m{i}").req(cpu="4").group("gang").resource_claim("shared") for i in range(4)]
+    placed = [pod.node(node_name).obj() for pod, node_name in zip(sharing[:2], NAMES, strict=False)]
+    webhook = Webhook(
+        *NODES, make_device_class("gpu"), claim, gang, *placed, *(pod.obj() for pod in sharing[2:]), OTHER
+    )
+    assert webhook.ask(OTHER) == ["n4"]
 
 
 def test_no_more_room_is_kept_than_the_gang_needs() -> None:
