@@ -127,11 +127,11 @@ class GroupStates:
         with self._locked("group_count"):
             return len(self._groups.get(key, ()))
 
-    def has(self, key: str, uid: str, at_least: int) -> bool:
-        """Returns True if the cache has the pod as a member of the group, and `at_least` or more members in all."""
-        with self._locked("group_has"):
+    def has_members(self, key: str, *, at_least: int, including: str) -> bool:
+        """Returns True if the group has `at_least` or more members in the cache, and this pod is one of them."""
+        with self._locked("group_has_members"):
             members = self._groups.get(key, {})
-            return uid in members and len(members) >= at_least
+            return including in members and len(members) >= at_least
 
     def is_waiting(self, key: str, uid: str) -> bool:
         """Returns True if the cache has the pod as a member of the group, and the pod has no node."""

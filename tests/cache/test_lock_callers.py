@@ -44,7 +44,7 @@ GROUP = msgspec.convert(make_pod_group("g", 1), PodGroup)
         ("refresh", lambda cache: cache.refresh(2)),
         ("group_find", lambda cache: cache.groups.find("default/g")),
         ("group_count", lambda cache: cache.groups.count("default/g")),
-        ("group_has", lambda cache: cache.groups.has("default/g", "p", 1)),
+        ("group_has_members", lambda cache: cache.groups.has_members("default/g", at_least=1, including="p")),
         ("group_waiting", lambda cache: cache.groups.is_waiting("default/g", "p")),
         ("group", lambda cache: cache.groups.get("default/g")),
         ("group_root", lambda cache: cache.groups.root_of("default/g")),

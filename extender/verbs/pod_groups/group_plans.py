@@ -176,7 +176,7 @@ class GroupPlans:
         """
         for _ in range(PAUSES):
             group = self._cache.groups.find(key)
-            if group is not None and self._cache.groups.has(key, info.uid, group.min_count):
+            if group is not None and self._cache.groups.has_members(key, at_least=group.min_count, including=info.uid):
                 break
             self._pause(PAUSE_SECONDS)
         return group
