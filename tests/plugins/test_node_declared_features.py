@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from extender.framework.events.cluster_events import Action, Resource
+from extender.framework.status import unresolvable
 from extender.plugins.node_declared_features import REFUSAL, NodeDeclaredFeatures
 from tests.builders import NodeBuilder, Object, PodBuilder, make_node, make_pod
 from tests.framework.cluster import refusals
@@ -55,7 +56,8 @@ def test_a_node_must_declare_the_features_that_a_pod_needs(pod: Object, needed: 
 
 def test_a_node_may_declare_a_feature_later() -> None:
     pod = make_pod("p").first_container(restartPolicyRules=RULES).obj()
-    assert refusals(NodeDeclaredFeatures(), pod, make_node("n").obj()) == {"n": REFUSAL}
+    refused = unresolvable("NodeDeclaredFeatures", "node(s) didn't match Pod's required features")
+    assert refusals(NodeDeclaredFeatures(), pod, make_node("n").obj()) == {"n": refused}
     assert refusals(NodeDeclaredFeatures(), pod, make_node("n").declared_features(RESTART).obj()) == {}
 
 

@@ -13,7 +13,7 @@ from extender.model.volumes.storage import (
     PersistentVolumeClaim,
     StorageClass,
 )
-from extender.plugins.volume_zone import REFUSAL, VolumeZone
+from extender.plugins.volume_zone import VolumeZone
 from tests.builders import (
     REGION,
     ZONE,
@@ -39,6 +39,7 @@ NODES = [
 ]
 POD = make_pod("p").pvc("c").obj()
 BOUND = make_pvc("c", volume="v")
+WRONG_ZONE = unresolvable("VolumeZone", "node(s) had no available volume zone")
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,7 @@ BOUND = make_pvc("c", volume="v")
 )
 def test_labels(labels: dict[str, str], refused: set[str]) -> None:
     volume = make_pv("v", labels=labels, claim="default/c")
-    assert refusals_for(BOUND, volume) == dict.fromkeys(refused, REFUSAL)
+    assert refusals_for(BOUND, volume) == dict.fromkeys(refused, WRONG_ZONE)
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,7 @@ PODS = [
         make_pod("inline").volume("v", {"csi": {"driver": "d"}}),
         make_pod("disk").volume("v", {"gcePersistentDisk": {"pdName": "d"}}),
         make_pod("gpu").req({"example.com/gpu": "1"}),
+        make_pod("member").group("g"),
         make_pod("device").req({"deviceclass.resource.kubernetes.io/gpu": "1"}),
     )
 ]
@@ -96,6 +97,7 @@ PLACED = [
         make_pod("db").label(app="db"),
         make_pod("claim").pvc("c"),
         make_pod("disk").volume("v", {"gcePersistentDisk": {"pdName": "d"}}),
+        make_pod("sibling").group("g"),
         make_pod("shrinks").req(cpu="4"),
         make_pod("shrinks").req(cpu="1"),
     )

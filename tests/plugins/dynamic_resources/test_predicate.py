@@ -460,5 +460,10 @@ def test_a_claim_for_extended_resources_from_an_earlier_attempt_blocks_the_pod()
     assert set(extended("1", stale).values()) == {refused("cannot schedule extended resource claim")}
 
 
+def test_a_pod_whose_claim_is_not_observed_at_bind_needs_free_devices() -> None:
+    pod = make_pod("p").req({"example.com/gpu": "1"}).obj()
+    assert refusals(DynamicResourcesFilter(at_bind=True), pod, *NODES, BACKED, on_a(*gpus("t4"))) == {"b": NOT_ALL}
+
+
 def test_pods_without_claims_pass() -> None:
     assert refusals(DynamicResourcesFilter(), make_pod("p").req(cpu="1").obj(), *NODES, BACKED) == {}

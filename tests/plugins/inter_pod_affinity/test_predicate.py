@@ -154,6 +154,12 @@ def test_affinity(pod: PodBuilder, placed: list[PodBuilder], refused: dict[str, 
             {"a1": CLASHING, "b1": LACKING, "bare": LACKING},
             id="with it, but not beside it",
         ),
+        pytest.param(
+            make_pod("p").affinity(ZONE, labels=DB).anti_affinity(HOSTNAME, labels=WEB),
+            [standing("a1", WEB)],
+            everywhere(LACKING),
+            id="an unmet affinity is reported before a violated anti-affinity",
+        ),
     ],
 )
 def test_anti_affinity(pod: PodBuilder, placed: list[PodBuilder], refused: dict[str, Any]) -> None:

@@ -82,6 +82,19 @@ def test_a_cached_check_decides_as_a_new_one(seed: int, backed: bool) -> None:
                 assert suppositions == refused(pod, fresh, asked)
 
 
+def test_a_cached_check_counts_a_resource_that_a_new_node_is_the_first_to_offer() -> None:
+    table, pod = Table(), info("p", **{GPU: "2"})
+    table.set_object(
+        DeviceClass.__name__, msgspec.convert(make_device_class("gpu", extended_resource=GPU), DeviceClass)
+    )
+    table.set_node(msgspec.convert(make_node("devices").obj(), Node))
+    assert refused(pod, table, ["devices"]) == {}
+    table.set_node(msgspec.convert(make_node("plugin").capacity({GPU: "1"}).obj(), Node))
+    assert refused(pod, table, ["devices", "plugin"]) == {
+        "plugin": (f"Insufficient {GPU}", "UNSCHEDULABLE_AND_UNRESOLVABLE")
+    }
+
+
 def test_a_cached_check_follows_new_nodes_and_many_changes() -> None:
     table, pod = Table(), ASKING[0]
     for number in range(200):

@@ -22,6 +22,7 @@ WANTS_2_CPU = make_pod("p").req(cpu="2")
 
 WANTS_A_GPU = make_pod("p").req({GPU: "1"})
 WANTS_2_GPUS = make_pod("p").req({GPU: "2"})
+WANTS_1_BYTE_OF_DISK = make_pod("p").req({"ephemeral-storage": "1"})
 WANTS_A_DEVICE = make_pod("p").req({"deviceclass.resource.kubernetes.io/gpu": "1"})
 
 
@@ -38,6 +39,7 @@ WANTS_A_DEVICE = make_pod("p").req({"deviceclass.resource.kubernetes.io/gpu": "1
         pytest.param(WANTS_A_GPU, None, built(), True, id="a device may stand for the resource"),
         pytest.param(WANTS_A_GPU, None, built().capacity({GPU: "0"}), True, id="where a 0 is reported too"),
         pytest.param(WANTS_2_GPUS, None, built().capacity({GPU: "1"}), False, id="a device plugin has few"),
+        pytest.param(WANTS_1_BYTE_OF_DISK, None, built(), False, id="does not offer the resource"),
         pytest.param(WANTS_A_DEVICE, None, built(), True, id="a device of a class that is named"),
         pytest.param(WANTS_A_DEVICE, None, built().capacity(pods="0"), False, id="a device, and takes no pods"),
     ],

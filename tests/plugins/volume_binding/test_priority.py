@@ -57,6 +57,14 @@ def test_claims_of_one_class_share_its_pool() -> None:
     assert scores(VolumeBindingScore(), pod, *NODES, *CLASSES, CLAIM, other, pool("z0", "12Gi"))["n0"] == 75
 
 
+def test_a_volume_counts_on_its_node_even_if_another_claim_of_its_class_has_none_there() -> None:
+    pod = make_pod("p").pvc("c").pvc("d").obj()
+    other = make_pvc("d", storage_class="s", storage="2Gi")
+    objects = [free("c0", "1Gi", "z0"), free("d0", "2Gi", "z0"), free("c1", "1280Mi", "z1"), pool("z1", "100Gi")]
+    found = scores(VolumeBindingScore(MOST_USED), pod, *NODES, *CLASSES, CLAIM, other, *objects)
+    assert (found["n0"], found["n1"]) == (100, 80)  # 3 of 3 GiB; 1 of 1.25 GiB
+
+
 def test_claims_that_do_not_fit_into_their_pool_together_score_like_a_full_pool() -> None:
     pod = make_pod("p").pvc("c").pvc("d").obj()
     other = make_pvc("d", storage_class="s", storage="2Gi")
