@@ -42,10 +42,10 @@ def detail(plugin: str, reason: str, pod: PodInfo, table: Table, rows: Rows, awa
 
     `awaited`: the nominated pods for which `pod` must leave resources free.
     """
-    if plugin == FIT and len(rows):
+    if plugin == FIT:
         return _resources(pod, table, rows, reason, awaited)
     describe = _DETAILS.get(plugin)
-    return describe(pod, table, rows, reason) if describe and len(rows) else ""
+    return describe(pod, table, rows, reason) if describe else ""
 
 
 def _on(nodes: int) -> str:

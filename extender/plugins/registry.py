@@ -81,7 +81,7 @@ def interests_of(profiles: Iterable[Profile]) -> Mapping[str, Interests]:
     """Returns, for each rule including users' rules, the events that may help a pod that the rule refused."""
     interests = dict(INTERESTS)
     for rule in (rule for profile in profiles for rule in profile.rules):
-        if isinstance(rule, CustomRule) and rule.interests is not EVERYTHING:
+        if isinstance(rule, CustomRule):
             interests[rule.name] = rule.interests
         elif isinstance(rule, node_affinity.NodeAffinityFilter):  # each profile may add its own affinity for all pods
             interests[rule.name] = Interests((*interests[rule.name].of, *rule.added_interests))
