@@ -217,12 +217,21 @@ def test_reasons_come_with_numbers(pod: Object, objects: list[Object], reason: s
     assert detail(reason, explained(pod, *objects)) == expected
 
 
-def test_a_refusal_by_spreading_counts_the_pods_of_each_domain() -> None:
-    nodes = [make_node(f"n{zone}").label(zone=zone).obj() for zone in "ab"]
+@pytest.mark.parametrize(
+    ("zones", "expected"),
+    [
+        pytest.param("ab", "a has 3 pods, b has 0 pods", id="the fullest first"),
+        pytest.param("cba", "a has 3 pods, b has 0 pods, c has 0 pods", id="equally full ones by name"),
+        pytest.param("abcd", "a has 3 pods, b has 0 pods, c has 0 pods, d has 0 pods", id="all of 4"),
+        pytest.param("abcde", "a has 3 pods, b has 0 pods, e has 0 pods (of 5 domains)", id="3 of more"),
+    ],
+)
+def test_a_refusal_by_spreading_counts_the_pods_of_each_domain(zones: str, expected: str) -> None:
+    nodes = [make_node(f"n{zone}").label(zone=zone).obj() for zone in zones]
     full = [make_pod(f"r{n}").label(app="x").node("na").obj() for n in range(3)]
     pod = make_pod("p").label(app="x").spread("zone", labels={"app": "x"}).obj()
     told = detail("node(s) didn't match pod topology spread constraints", explained(pod, *nodes, *full))
-    assert told == "maxSkew 1 over zone: a has 3 pods, b has 0 pods"
+    assert told == f"maxSkew 1 over zone: {expected}"
 
 
 def test_a_refusal_by_spreading_says_when_there_are_too_few_domains() -> None:

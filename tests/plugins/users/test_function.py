@@ -136,6 +136,12 @@ def test_any_callable_can_be_a_rule(decorator: Any, function: Callable[..., Any]
             made.arguments.model_validate_json('{"share": 2}')
 
 
+@pytest.mark.filterwarnings("error")
+def test_an_argument_that_begins_like_a_method_of_pydantic_causes_no_warning() -> None:
+    made = predicate(lambda pod, node, *, model_dump_file="": True)
+    assert made.arguments().model_dump() == {"model_dump_file": ""}
+
+
 def test_a_builtin_function_can_be_a_rule() -> None:
     made = predicate(operator.is_not)
     assert made(None, None) is False

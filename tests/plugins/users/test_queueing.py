@@ -122,14 +122,17 @@ def test_a_rule_of_pre_enqueue_reads_the_table_that_it_is_given() -> None:
 
 
 @pytest.mark.parametrize(
-    "method", [lambda handle: handle.wake(), lambda handle: handle.activate("default", {})], ids=["wake", "activate"]
+    ("method", "name"),
+    [
+        pytest.param(lambda handle: handle.wake(), "wake", id="wake of the handle"),
+        pytest.param(lambda _: pre_enqueue(lambda pod: True).wake(), "wake", id="wake of a rule"),
+        pytest.param(lambda handle: handle.activate("default", {}), "activate", id="activate"),
+    ],
 )
-def test_a_queue_rule_learns_which_of_its_calls_is_forbidden(
-    method: Callable[[Handle], None], request: pytest.FixtureRequest
-) -> None:
+def test_a_queue_rule_learns_which_of_its_calls_is_forbidden(method: Callable[[Handle], None], name: str) -> None:
     @pre_enqueue
     def calls(pod: Pod, *, handle: Handle) -> None:
         method(handle)
 
-    with pytest.raises(RuntimeError, match=f"must not call {request.node.callspec.id}, because the queue is locked"):
+    with pytest.raises(RuntimeError, match=f"must not call {name}, because the queue is locked"):
         calls.rule("mine", {}, OfflineHost()).refuse(POD)

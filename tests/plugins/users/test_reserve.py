@@ -77,6 +77,15 @@ def test_any_other_answer_is_a_failure_that_says_what_is_allowed(decorator: obje
     assert failures.told == [f"mine: TypeError: {told}"]
 
 
+def test_an_exception_of_post_bind_is_reported() -> None:
+    def fails(pod: Pod, node: Node) -> None:
+        raise KeyError("x")
+
+    failures = Messages()
+    post_bind(fails).rule("mine", {}, failures).run(pod_info(make_pod("p").obj()).pod, node("n"), NO_PERMITS)
+    assert failures.told == ["mine: KeyError: 'x'"]
+
+
 HUNG = "rule has not returned yet rule=mine pod=default/p node=n seconds=5"
 
 

@@ -10,7 +10,7 @@ import pytest
 from extender.errors import DeadlineExceeded, RuleUnanswered
 from extender.framework.status import unresolvable
 from extender.plugins.users import pre_enqueue
-from extender.plugins.users.rule_calls import MAX_RUNNING, answer_of
+from extender.plugins.users.rule_calls import MAX_RUNNING, answer_of, described
 from extender.runtime.clock import NO_DEADLINE, Deadline, SystemClock
 from tests.builders import make_pod
 from tests.framework.cluster import pod_info
@@ -32,6 +32,12 @@ def test_the_rules_answer_or_error_is_passed_on(ends: bool) -> None:
     assert answer_of("Rule", lambda: 5, end) == 5
     with pytest.raises(TimeoutError, match="the licence server"):
         answer_of("Rule", times_out, end)
+
+
+def test_an_attribute_error_that_names_no_attribute_is_described_without_a_suggestion() -> None:
+    assert described(AttributeError("the pod has no rack"), "rules.py:3") == (
+        "rules.py:3: AttributeError: the pod has no rack"
+    )
 
 
 def test_a_keyboard_interrupt_raised_by_the_rule_is_its_error() -> None:
