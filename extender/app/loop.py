@@ -28,7 +28,7 @@ from extender.plugins.dynamic_resources import ClaimsExist
 from extender.plugins.gang_scheduling import GroupComplete
 from extender.plugins.registry import interests_of
 from extender.plugins.users import put_in_force
-from extender.plugins.users.handle import InForce
+from extender.plugins.users.handle import RunningProcess
 from extender.policy.policy import Policy
 from extender.queue.backoff import Backoff, Order, priority_sort
 from extender.queue.priority_queue import MAX_UNSCHEDULABLE_SECONDS, PriorityQueue
@@ -247,7 +247,7 @@ class LoopRules:
         self.cycles.update(cycles)
         self.profiles.replace(_profiles_of(cycles))
         self._policy = policy
-        put_in_force(self.profiles.all, InForce(queue.wake, permits), old_profiles)
+        put_in_force(self.profiles.all, RunningProcess(queue.wake, permits), old_profiles)
         for rule in sorted(_permit_rules_of(old_profiles) - _permit_rules_of(self.profiles.all)):
             for waiting_pod in permits.pending(rule):
                 waiting_pod.reject(rule, f"rule {rule} is no longer in the policy")

@@ -33,7 +33,7 @@ from extender.config.settings import Settings, host_and_port
 from extender.errors import ClusterError
 from extender.model.pod import Pod
 from extender.plugins.users import put_in_force
-from extender.plugins.users.handle import InForce
+from extender.plugins.users.handle import RunningProcess
 from extender.policy.policy import Policy
 from extender.queue.backoff import WINDOW_SECONDS, Backoff
 from extender.runtime.clock import SystemClock
@@ -109,7 +109,7 @@ class SchedulerProcess:
         self._writers = self._create_writers()
         self._loop = self._create_loop()
         queue = self._loop.queue
-        put_in_force(profiles.all, InForce(queue.wake, self._loop.permits))
+        put_in_force(profiles.all, RunningProcess(queue.wake, self._loop.permits))
         metrics.observe_queue(Waiting(queue.pending, queue.entities, queue.rejections, self._writers.waiting))
         self._modeler = Modeler(cache, queue, clock, self._rules.cycles)
         self._one_cpu = OneCpu(LinuxCpus(), clock)

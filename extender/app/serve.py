@@ -40,7 +40,7 @@ from extender.framework.permit import Permits
 from extender.framework.profile import Profiles
 from extender.model.pod import Pod
 from extender.plugins.users import put_in_force
-from extender.plugins.users.handle import InForce
+from extender.plugins.users.handle import RunningProcess
 from extender.policy.policy import Policy, parsed
 from extender.runtime.clock import SystemClock
 from extender.runtime.ports import Binding
@@ -155,8 +155,8 @@ class WebhookProcess:
         self._traces = traces_of(os.environ)
         self._refused = RefusedPods(cache, self._profiles, clock, settings.activate_after_seconds, setup.limit)
         self._permits = Permits(cache.snapshot, limit=setup.limit)
-        self._in_force = InForce(self._refused.wake, self._permits)
-        put_in_force(self._profiles.all, self._in_force)
+        self._running_process = RunningProcess(self._refused.wake, self._permits)
+        put_in_force(self._profiles.all, self._running_process)
         # At most half of the connections may wait, at Permit or for a gang, so that other calls still get a connection.
         self._permit_wait = PermitWait(settings.permit_seconds, max(1, settings.connections // 2))
         self._verbs = self._create_verbs()
@@ -273,7 +273,7 @@ class WebhookProcess:
         """Uses this policy from the next call on. Raises ConfigurationError if the policy needs a restart."""
         refuse_changes(_fixed(self._policy), _fixed(policy))
         self._profiles.replace(policy.profiles)
-        put_in_force(policy.profiles, self._in_force, self._policy.profiles)
+        put_in_force(policy.profiles, self._running_process, self._policy.profiles)
         self._policy = policy
         self._refused.wake_all()
         self._setup.observation.policy_changed(text)

@@ -14,7 +14,7 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.framework.events.queueing_hints import ANY, AmountLimits, FiledAs
+from extender.framework.events.queueing_hints import ANY, AmountLimits, IndexKeys
 from extender.queue.queued_pod import QueuedPod
 
 _FIRST_ROOM = 16
@@ -27,12 +27,12 @@ class EquivalenceClass:
     """Pods that one rule cannot tell apart: its queueing hints read the same values from each of them.
 
     Attributes:
-        filed_as: the values that the hints read from each pod.
+        keys: the values that the hints read from each pod.
         pods: UID -> pod.
         row: the row of the class in an AmountTable; -1 if the class is in no AmountTable.
     """
 
-    filed_as: FiledAs
+    keys: IndexKeys
     priority: int
     pods: dict[str, QueuedPod] = field(default_factory=dict)
     row: int = -1
@@ -49,7 +49,7 @@ class ClassIndex:
     """The equivalence classes of the pods that one rule rejected.
 
     A class is found by one of its names, or by its priority and the amounts that its pods request. The rule derives
-    these keys from a pod (`FiledAs`).
+    these keys from a pod (`IndexKeys`).
     """
 
     def __init__(self) -> None:
@@ -57,14 +57,14 @@ class ClassIndex:
         self._by_name: dict[str, Classes] = {}
         self._by_priority: dict[int, AmountTable] = {}
 
-    def add(self, pod: QueuedPod, filed_as: FiledAs) -> EquivalenceClass:
+    def add(self, pod: QueuedPod, keys: IndexKeys) -> EquivalenceClass:
         """Adds the pod to its class; returns the class."""
-        members = self._classes.get(filed_as.value)
+        members = self._classes.get(keys.value)
         if members is None:
-            members = self._classes[filed_as.value] = EquivalenceClass(filed_as, pod.info.priority)
-            for name in filed_as.names:
-                self._by_name.setdefault(name, {})[filed_as.value] = members
-            if filed_as.amounts is not None:
+            members = self._classes[keys.value] = EquivalenceClass(keys, pod.info.priority)
+            for name in keys.names:
+                self._by_name.setdefault(name, {})[keys.value] = members
+            if keys.amounts is not None:
                 self._by_priority.setdefault(members.priority, AmountTable()).add(members)
         members.pods[pod.uid] = pod
         return members
@@ -74,7 +74,7 @@ class ClassIndex:
         del members.pods[uid]
         if members.pods:
             return
-        value, names, amounts = members.filed_as
+        value, names, amounts = members.keys
         del self._classes[value]
         for name in names:
             del self._by_name[name][value]
@@ -87,7 +87,7 @@ class ClassIndex:
         return self._classes.values()
 
     def named(self, names: Iterable[str]) -> Collection[EquivalenceClass]:
-        """Returns the classes that have one of these names, or the name ANY (see `FiledAs`)."""
+        """Returns the classes that have one of these names, or the name ANY (see `IndexKeys`)."""
         classes: Classes = {}
         for name in (ANY, *names):
             classes |= self._by_name.get(name, {})
@@ -127,7 +127,7 @@ class AmountTable:
         self._classes.append(members)
         if members.row == self._amounts.shape[1]:
             self._amounts = np.pad(self._amounts, ((0, 0), (0, members.row)))
-        for resource, amount in (members.filed_as.amounts or {}).items():
+        for resource, amount in (members.keys.amounts or {}).items():
             column = self._column(resource)  # may replace self._amounts
             if column is None:
                 self._partly_filed[members] = None
@@ -138,7 +138,7 @@ class AmountTable:
     def remove(self, members: EquivalenceClass) -> None:
         """Removes a class, and moves the last class of the table to the row that became free."""
         self._partly_filed.pop(members, None)
-        for resource in members.filed_as.amounts or {}:
+        for resource in members.keys.amounts or {}:
             column = self._column_of.get(resource)
             if column is not None and self._amounts[column, members.row]:
                 self._release(resource)
@@ -161,7 +161,7 @@ class AmountTable:
             if limits.any_of is not None and limits.any_of(resource):
                 asks |= amounts[column] > 0
         for members in self._partly_filed:
-            fits[members.row] = limits.admit(members.filed_as.amounts or {})
+            fits[members.row] = limits.admit(members.keys.amounts or {})
             asks[members.row] = True
         return (self._classes[row] for row in np.flatnonzero(fits & asks).tolist())
 

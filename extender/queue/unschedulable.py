@@ -76,7 +76,7 @@ class UnschedulablePods(Heap):
         indexes, unresolvable = self._indexes.setdefault(rule, {}), rule in pod.rejection.unresolvable
         for reads in self._hints.reads(rule):
             index = indexes.setdefault((reads, unresolvable), ClassIndex())
-            yield index, index.add(pod, self._hints.filed_as(rule, reads, pod.info))
+            yield index, index.add(pod, self._hints.index_keys(rule, reads, pod.info))
 
     def rejected_by(self, rule: str) -> list[QueuedPod]:
         indexes = self._indexes.get(rule, {})

@@ -109,7 +109,7 @@ def _pod_columns(table: Table) -> Columns:
     pods = table.pods
     taken = len(pods.infos)
     groups = {entry.slot: group for group, entry in table.matches.groups().items()}
-    terms = {holders.slot: actual for actual, holders in table.terms.holders().items()}
+    terms = {entry.slot: actual for actual, entry in table.terms.pods_by_terms().items()}
     columns: dict[str, Column] = {
         "object": _objects(pods.infos),
         "node": _objects(table.nodes.names)[pods.row[:taken]],
@@ -158,7 +158,7 @@ def _entries(table: Table, queried: Table) -> Mapping[str, Entries]:
             group: (_named(entry.standing, names), _named(entry.terminating, names))
             for group, entry in table.matches.groups().items()
         },
-        "terms": {actual: _named(holders.rows, names) for actual, holders in table.terms.holders().items()},
+        "terms": {actual: _named(entry.rows, names) for actual, entry in table.terms.pods_by_terms().items()},
         "total": {query: table.matches.count(query).total for query in queried.matches.queries()},
         "nominated pods": {node: set(infos) for node, infos in table.nominated.items()},
         "claim": {claim: {uids[slot] for slot in slots} for claim, slots in usage.claims().items()},

@@ -19,7 +19,7 @@ from extender.model.kinds import custom_kind
 from extender.model.meta import ObjectMeta
 from extender.offline.rule_trial import rules_in
 from extender.plugins.users import OfflineHost, put_in_force
-from extender.plugins.users.handle import InForce
+from extender.plugins.users.handle import RunningProcess
 from extender.policy.library import Library
 from extender.policy.loading import read
 from extender.policy.policy import provider
@@ -125,7 +125,7 @@ def test_licences_wake_the_pods_that_wait_for_one(tmp_path: Path) -> None:
     rules = rules_in(FOLDER / "licences.py")
     arguments = {"resource": LICENCE, "file": str(file), "look_every_seconds": 0.01}
     profile = Profile("p", [rules["licence_left"].rule("licences", arguments, OfflineHost())], [])
-    put_in_force([profile], InForce(lambda *_: woken.set(), NO_PERMITS))
+    put_in_force([profile], RunningProcess(lambda *_: woken.set(), NO_PERMITS))
     try:
         cluster = Cluster.from_objects([make_node("n").allocatable({LICENCE: "100"}).obj()], Profiles([profile]))
         pod = make_pod("p").limit({LICENCE: "1"}).obj()
@@ -135,7 +135,7 @@ def test_licences_wake_the_pods_that_wait_for_one(tmp_path: Path) -> None:
         assert woken.wait(60)
         assert cluster.decide(pod).feasible
     finally:
-        put_in_force([], InForce(lambda *_: None, NO_PERMITS), before=[profile])
+        put_in_force([], RunningProcess(lambda *_: None, NO_PERMITS), before=[profile])
 
 
 def test_data_locality() -> None:
@@ -192,7 +192,7 @@ def loop_with(file: str, rule: str, point: str, **arguments: Any) -> World:
     made = rules_in(FOLDER / f"{file}.py")[rule].rule(rule, arguments, OfflineHost())
     changed = replace(provider("DefaultProvider"), **{point: made if point == "queue_sort" else (made,)})
     world = World(make_node("n").capacity(cpu="9", pods="9").allocatable(cpu="9", pods="9"), profile=changed)
-    put_in_force([changed], InForce(world.queue.wake, world.permits))
+    put_in_force([changed], RunningProcess(world.queue.wake, world.permits))
     return world
 
 

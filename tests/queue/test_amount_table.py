@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.framework.events.queueing_hints import AmountLimits, FiledAs
+from extender.framework.events.queueing_hints import AmountLimits, IndexKeys
 from extender.queue import class_index
 from extender.queue.class_index import AmountTable, ClassIndex, EquivalenceClass
 from extender.queue.queued_pod import QueuedPod
@@ -33,18 +33,18 @@ def test_a_class_is_found_if_the_limits_admit_it(
     classes: list[EquivalenceClass] = []
     for requested, comes in steps:
         if comes or not classes:
-            classes.append(EquivalenceClass(FiledAs(len(classes), (), requested), 0))
+            classes.append(EquivalenceClass(IndexKeys(len(classes), (), requested), 0))
             table.add(classes[-1])
         else:
             table.remove(classes.pop(len(requested) % len(classes)))
         found = {id(each) for each in table.within(limits)}
-        assert found == {id(each) for each in classes if limits.admit(each.filed_as.amounts or {})}
+        assert found == {id(each) for each in classes if limits.admit(each.keys.amounts or {})}
 
 
 def test_a_pod_of_many_resources_takes_no_more_columns_than_there_may_be() -> None:
     table = AmountTable()
-    greedy = EquivalenceClass(FiledAs(0, (), {f"example.com/r{number}": 1 for number in range(8000)}), 0)
-    modest = EquivalenceClass(FiledAs(1, (), {"cpu": 1}), 0)
+    greedy = EquivalenceClass(IndexKeys(0, (), {f"example.com/r{number}": 1 for number in range(8000)}), 0)
+    modest = EquivalenceClass(IndexKeys(1, (), {"cpu": 1}), 0)
     table.add(greedy)
     table.add(modest)
     assert len(table._amounts) == class_index._MAX_COLUMNS
@@ -57,5 +57,5 @@ def test_a_pod_of_many_resources_takes_no_more_columns_than_there_may_be() -> No
 def test_a_class_without_pods_is_not_kept() -> None:
     index = ClassIndex()
     pod = QueuedPod(info("p"), timestamp=0.0)
-    index.remove(index.add(pod, FiledAs("p", (), {"cpu": 1})), pod.uid)
+    index.remove(index.add(pod, IndexKeys("p", (), {"cpu": 1})), pod.uid)
     assert list(index.within(lambda _priority: AmountLimits())) == []

@@ -25,7 +25,7 @@ from extender.framework.profile import Profile
 from extender.model.kinds import custom_kind
 from extender.model.meta import ObjectMeta
 from extender.plugins.users import OfflineHost, put_in_force
-from extender.plugins.users.handle import InForce
+from extender.plugins.users.handle import RunningProcess
 from extender.policy.policy import provider
 from extender.queue.queued_pod import Tier
 from extender.runtime.clock import Deadline, SystemClock, TimeLimit
@@ -62,7 +62,7 @@ def world_of(*built: Any, **points: Any) -> World:
     """Returns a loop whose profile has these rules; they are in force."""
     profile: Profile = replace(provider("DefaultProvider"), **points)
     world = World(profile=profile)
-    put_in_force([profile], InForce(world.queue.wake, world.permits))
+    put_in_force([profile], RunningProcess(world.queue.wake, world.permits))
     for each in built:
         world.put(each)
     world.watch()

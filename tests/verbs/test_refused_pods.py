@@ -13,7 +13,7 @@ from extender.framework.profile import Profile, Profiles
 from extender.model.pod import Pod
 from extender.plugins.node_unschedulable import NodeUnschedulable
 from extender.plugins.users import OfflineHost, predicate, put_in_force
-from extender.plugins.users.handle import InForce
+from extender.plugins.users.handle import RunningProcess
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
 from extender.verbs.filter import Filter
@@ -133,7 +133,7 @@ class Licensed:
         rules = [NodeUnschedulable(), self.rule.rule("rules:licensed", {}, OfflineHost())]
         profiles = Profiles([Profile("p", rules, [])])
         self.refused = RefusedPods(self.cache, profiles, self.clock, after_seconds=0)
-        put_in_force(profiles.all, InForce(self.refused.wake, NO_PERMITS))
+        put_in_force(profiles.all, RunningProcess(self.refused.wake, NO_PERMITS))
         self._filter = Filter(self.cache, profiles, Telemetry(), refused=self.refused)
 
     def ask(self, *others: dict[str, Any]) -> None:

@@ -144,7 +144,7 @@ EVERYTHING = Interests((Interest(Resource.WILDCARD, Action.ALL),))
 """The interests of a rule that has registered no interests: any event may help."""
 
 
-class FiledAs(NamedTuple):
+class IndexKeys(NamedTuple):
     """The keys under which the queue indexes a pod: the results of the three functions of a `Reads`."""
 
     value: Hashable
@@ -183,17 +183,17 @@ class QueueingHints:
         """Returns the different `Reads` by which the queue must index the pods that `rule` refused."""
         return self._of(rule).reads
 
-    def filed_as(self, rule: str, reads: Reads, pod: PodInfo) -> FiledAs:
+    def index_keys(self, rule: str, reads: Reads, pod: PodInfo) -> IndexKeys:
         """Returns the keys under which the queue indexes the pod: the results of the three functions of `reads`.
 
         If one of the functions raises, returns keys under which every change finds the pod.
         """
         try:
             names = tuple(dict.fromkeys(reads.names(pod))) if reads.names else ()
-            return FiledAs(reads.value(pod), names, reads.amounts(pod) if reads.amounts else None)
+            return IndexKeys(reads.value(pod), names, reads.amounts(pod) if reads.amounts else None)
         except Exception:
             self._on_failure(rule)
-            return FiledAs(pod.uid, (ANY,), {} if reads.amounts else None)
+            return IndexKeys(pod.uid, (ANY,), {} if reads.amounts else None)
 
     def helps(self, rule: str, interest: Interest, pod: PodInfo, change: Change) -> bool:
         """Returns True if the interest's hint returns True for the pod, or raises."""

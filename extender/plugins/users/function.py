@@ -29,7 +29,7 @@ from extender.framework.permit import NO_PERMITS, PendingPermits
 from extender.framework.profile import Profile
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.plugins.users.handle import Handle, InForce, RuleHost, nothing_waits, refuse_in_queue_rule
+from extender.plugins.users.handle import Handle, RuleHost, RunningProcess, nothing_waits, refuse_in_queue_rule
 from extender.plugins.users.rule_calls import answer_of, is_ctrl_c
 from extender.runtime.clock import Deadline
 from extender.runtime.near_names import with_suggestion
@@ -106,7 +106,7 @@ class RuleFunction(Generic[P, R]):
         self.wants_handle = by_keyword.pop(_HANDLE, None) is not None
         self.arguments = _model(plain, list(by_keyword.values()))
         self.interests = interests_of(woken_by)
-        self._in_force: Mapping[str, InForce] = {}
+        self._processes: Mapping[str, RunningProcess] = {}
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -124,7 +124,7 @@ class RuleFunction(Generic[P, R]):
 
         A thread that the rule started should end when this becomes False.
         """
-        return bool(self._in_force)
+        return bool(self._processes)
 
     def wake(self) -> None:
         """Retries the pods that this rule refused, after a change outside the cluster. May be called from any thread.
@@ -134,15 +134,15 @@ class RuleFunction(Generic[P, R]):
         QueueSort, which the queue calls with its lock held.
         """
         refuse_in_queue_rule("wake")
-        for name, process in self._in_force.items():
+        for name, process in self._processes.items():
             process.wake(name)
 
-    def put_in_force(self, processes: Mapping[str, InForce]) -> None:
+    def put_in_force(self, processes: Mapping[str, RunningProcess]) -> None:
         """Connects the rule to the running process.
 
-        `processes`: the connection for each name that the policy gives the rule. If empty, the rule is disconnected.
+        `processes`: the process for each name that the policy gives the rule. If empty, the rule is disconnected.
         """
-        self._in_force = processes
+        self._processes = processes
 
     def handle(
         self, name: str, pod: Pod, host: RuleHost, table: Table | None = None, permits: PendingPermits = NO_PERMITS
@@ -154,7 +154,7 @@ class RuleFunction(Generic[P, R]):
             permits: the waiting pods and tables that the handle reads if no process uses the rule, as in offline
                 commands.
         """
-        process = self._in_force.get(name) or InForce(nothing_waits, permits)
+        process = self._processes.get(name) or RunningProcess(nothing_waits, permits)
         return Handle(name, pod, host, process, table)
 
 
@@ -227,12 +227,14 @@ class CustomRule:
             self.host.failed(self.name, error)
 
 
-def put_in_force(profiles: Iterable[Profile], process: InForce, before: Iterable[Profile] = ()) -> None:
+def put_in_force(profiles: Iterable[Profile], process: RunningProcess, before: Iterable[Profile] = ()) -> None:
     """Connects the users' rules of `profiles` to the running process.
 
     Rules that are only in `before`, the profiles used until now, are disconnected.
     """
-    by_rule: dict[RuleFunction[..., Any], dict[str, InForce]] = {rule.decorated: {} for rule in custom_rules(before)}
+    by_rule: dict[RuleFunction[..., Any], dict[str, RunningProcess]] = {
+        rule.decorated: {} for rule in custom_rules(before)
+    }
     for rule in custom_rules(profiles):
         by_rule.setdefault(rule.decorated, {})[rule.name] = process
     for decorated, by_name in by_rule.items():

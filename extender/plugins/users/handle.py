@@ -1,7 +1,7 @@
 """Gives users' rules access to the cluster and to the process that runs them (upstream framework.Handle).
 
 `Handle` is what the rule gets. `ObjectLister` is the part of it that reads other objects. `RuleHost` is the process
-that runs the rule, and `InForce` is how the rule reaches the queue and the waiting pods of that process.
+that runs the rule, and `RunningProcess` is how the rule reaches the queue and the waiting pods of that process.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Wake(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class InForce:
-    """The connection from a user's rule to the process that runs the rule.
+class RunningProcess:
+    """The process in which a user's rule runs, as far as the rule can use it.
 
     Attributes:
         wake: retries pods that the rule refused.
@@ -95,7 +95,7 @@ def refuse_in_queue_rule(method: str) -> None:
 
 
 def nothing_waits(_rule: str, _namespace: str | None = None, _labels: Mapping[str, str] = NO_LABELS, /) -> None:
-    """Does nothing: the `InForce.wake` of rules outside a running process, as in `extender explain`."""
+    """Does nothing: the `RunningProcess.wake` of rules outside a running process, as in `extender explain`."""
 
 
 class ObjectLister:
@@ -172,13 +172,15 @@ class Handle:
     its handle only until the rule returns.
     """
 
-    def __init__(self, rule: str, pod: Pod, host: RuleHost, in_force: InForce, table: Table | None = None) -> None:
+    def __init__(
+        self, rule: str, pod: Pod, host: RuleHost, process: RunningProcess, table: Table | None = None
+    ) -> None:
         """Stores `table`, the table of the decision. If it is None, the handle reads the tables of the cache."""
         self._rule = rule
         self._pod = pod
         self._host = host
-        self._in_force = in_force
-        self._tables: Tables = in_force.permits.tables if table is None else lambda: nullcontext(table)
+        self._process = process
+        self._tables: Tables = process.permits.tables if table is None else lambda: nullcontext(table)
 
     @property
     def objects(self) -> ObjectLister:
@@ -193,7 +195,7 @@ class Handle:
     @property
     def waiting(self) -> list[WaitingPod]:
         """The pods that wait at Permit for this rule, except the pod that the rule is deciding about."""
-        return [WaitingPod(self._rule, permit) for permit in self._in_force.permits.pending(self._rule)]
+        return [WaitingPod(self._rule, permit) for permit in self._process.permits.pending(self._rule)]
 
     def count_placed(self, namespace: str | None, labels: Mapping[str, str]) -> int:
         """Returns the number of pods that have a node and all these labels. `namespace`: None means all namespaces.
@@ -212,7 +214,7 @@ class Handle:
         Raises RuntimeError in a rule of PreEnqueue or QueueSort.
         """
         refuse_in_queue_rule("wake")
-        self._in_force.wake(self._rule, namespace, labels)
+        self._process.wake(self._rule, namespace, labels)
 
     def activate(self, namespace: str, labels: Mapping[str, str]) -> None:
         """Moves waiting pods with these labels to the active queue now, without an event (upstream Handle.Activate).
@@ -221,7 +223,7 @@ class Handle:
         PreEnqueue or QueueSort.
         """
         refuse_in_queue_rule("activate")
-        self._in_force.permits.activate(namespace, labels)
+        self._process.permits.activate(namespace, labels)
 
     def log(self, message: str) -> None:
         """Logs the message, with the names of the rule and of the pod."""

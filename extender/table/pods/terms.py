@@ -90,7 +90,7 @@ class TermCount(NodeCounts):
     A term matches if it selects the incoming pod. It adds its `HeldTerm.amount` to the node of the pod that has it.
 
     Attributes:
-        amounts: `Holders.slot` of a list of terms -> how much each pod with this list adds to its node.
+        amounts: `PodsWithTerms.slot` of a list of terms -> how much each pod with this list adds to its node.
     """
 
     __slots__ = ("amounts",)
@@ -118,7 +118,7 @@ class TermEffects:
 
 
 @dataclass(slots=True, eq=False)
-class Holders:
+class PodsWithTerms:
     """The placed pods that have the same list of affinity and anti-affinity terms.
 
     Attributes:
@@ -154,15 +154,15 @@ class Terms:
         self._labels = labels
         self._topology_keys = frozenset(labels)
         self._key_changes = labels.key_changes
-        self._holders: dict[tuple[HeldTerm, ...], Holders] = {}
-        self._by_slot: dict[int, Holders] = {}
+        self._by_terms: dict[tuple[HeldTerm, ...], PodsWithTerms] = {}
+        self._by_slot: dict[int, PodsWithTerms] = {}
         self._free: list[int] = []
         self._answers: OrderedDict[IncomingPod, TermEffects] = OrderedDict()
         self._counts = 0  # the number of TermCounts in all of `_answers`
         self._key_bytes = 0
         self._terms_by_selector: SelectorIndex[tuple[int, HeldTerm]] = SelectorIndex()
         self._excluding_by_key: Filing[str, tuple[int, HeldTerm]] = Filing()
-        self._with_excluding: dict[int, Holders] = {}
+        self._with_excluding: dict[int, PodsWithTerms] = {}
         self._answers_by_label: LabelIndex[TermEffects] = LabelIndex()
 
     def add(self, info: PodInfo, row: int) -> int:
@@ -170,18 +170,18 @@ class Terms:
         terms = held_terms(info)
         if not terms:
             return NO_TERMS
-        holders = self._holders.get(terms) or self._admit(terms)
-        self._count(holders, row, 1)
-        return holders.slot
+        pods = self._by_terms.get(terms) or self._admit(terms)
+        self._count(pods, row, 1)
+        return pods.slot
 
     def remove(self, slot: int, row: int) -> None:
         """Removes the terms of a pod on `row`. `slot`: the slot of its list of terms."""
         if slot == NO_TERMS:
             return
-        holders = self._by_slot[slot]
-        self._count(holders, row, -1)
-        if not holders.rows:
-            self._dismiss(holders)
+        pods = self._by_slot[slot]
+        self._count(pods, row, -1)
+        if not pods.rows:
+            self._dismiss(pods)
 
     def follow_labels(self) -> None:
         """Decides again which terms count, if a label key got its first node or lost its last one.
@@ -193,11 +193,11 @@ class Terms:
         self._key_changes = self._labels.key_changes
         self._drop_answers()
         self._topology_keys = frozenset(self._labels)
-        for holders in self._by_slot.values():
-            filed = self._with_domains(holders.terms)
-            self._unfile(holders)
-            holders.filed = filed
-            self._file(holders)
+        for pods in self._by_slot.values():
+            filed = self._with_domains(pods.terms)
+            self._unfile(pods)
+            pods.filed = filed
+            self._file(pods)
 
     def effects_on(self, incoming: IncomingPod, deadline: Deadline = NO_DEADLINE) -> TermEffects:
         """Returns how the affinity and anti-affinity terms of all placed pods affect the incoming pod.
@@ -218,9 +218,9 @@ class Terms:
         """Returns the incoming pods for which `effects_on` has stored a result."""
         return tuple(self._answers)
 
-    def holders(self) -> Mapping[tuple[HeldTerm, ...], Holders]:
+    def pods_by_terms(self) -> Mapping[tuple[HeldTerm, ...], PodsWithTerms]:
         """Returns, for each distinct list of terms, the placed pods that have it."""
-        return self._holders
+        return self._by_terms
 
     def grow(self, capacity: int) -> None:
         """Enlarges all sums to `capacity` rows."""
@@ -231,18 +231,18 @@ class Terms:
                     count.grow(capacity)
 
     def _amounts(self, incoming: IncomingPod, deadline: Deadline) -> Mapping[tuple[int, Effect], int]:
-        """Returns how much each pod with a matching term adds to its node: {(`Holders.slot`, Effect): amount}."""
+        """Returns how much each pod with a matching term adds to its node: {(`PodsWithTerms.slot`, Effect): amount}."""
         amounts: Counter[tuple[int, Effect]] = Counter()
         for number, (slot, held_term) in enumerate(self._terms_by_selector.candidates(incoming.group.labels)):
             if not number % _TERMS_BETWEEN_CHECKS:
                 deadline.check("the affinity terms of other pods")
             if incoming.is_matched_by(held_term.term):
                 amounts[slot, held_term.effect] += held_term.amount * self._by_slot[slot].filed[held_term]
-        for holders in self._with_excluding.values():
+        for pods in self._with_excluding.values():
             deadline.check("the affinity terms of other pods")
-            for (effect, namespaces, selector), amount in holders.excluding.items():
+            for (effect, namespaces, selector), amount in pods.excluding.items():
                 if incoming.is_in(namespaces, selector):
-                    amounts[holders.slot, effect] += amount
+                    amounts[pods.slot, effect] += amount
         for slot, held_term in self._excluded(incoming):
             amounts[slot, held_term.effect] -= held_term.amount * self._by_slot[slot].filed[held_term]
         return {where: amount for where, amount in amounts.items() if amount}
@@ -291,17 +291,17 @@ class Terms:
             for slot in count.amounts:
                 del self._by_slot[slot].sums[count]
 
-    def _admit(self, terms: tuple[HeldTerm, ...]) -> Holders:
+    def _admit(self, terms: tuple[HeldTerm, ...]) -> PodsWithTerms:
         slot = self._free.pop() if self._free else self.slots
         self.slots = max(self.slots, slot + 1)
         filed = self._with_domains(terms)
-        holders = self._holders[terms] = self._by_slot[slot] = Holders(slot, terms, filed)
-        self._file(holders)
+        pods = self._by_terms[terms] = self._by_slot[slot] = PodsWithTerms(slot, terms, filed)
+        self._file(pods)
         amounts: dict[TermEffects, Counter[Effect]] = {}
         candidates = {held_term: self._answers_by_label.candidates(held_term.term.selector) for held_term in filed}
         if sum(map(len, candidates.values())) > _MAX_PAIRS_TO_MATCH:
             self._drop_answers()
-            return holders
+            return pods
         for held_term, answers in candidates.items():
             for answer in answers:
                 if answer.incoming.is_matched_by(held_term.term):
@@ -309,38 +309,38 @@ class Terms:
         for answer, by_effect in amounts.items():
             before = len(answer.effects)
             for effect, amount in by_effect.items():
-                holders.sums[self._include(answer, holders, effect, amount)] = amount
+                pods.sums[self._include(answer, pods, effect, amount)] = amount
             self._counts += len(answer.effects) - before
-        return holders
+        return pods
 
-    def _dismiss(self, holders: Holders) -> None:
-        self._unfile(holders)
-        for count in holders.sums:
-            del count.amounts[holders.slot]
-        del self._holders[holders.terms], self._by_slot[holders.slot]
-        self._free.append(holders.slot)
+    def _dismiss(self, pods: PodsWithTerms) -> None:
+        self._unfile(pods)
+        for count in pods.sums:
+            del count.amounts[pods.slot]
+        del self._by_terms[pods.terms], self._by_slot[pods.slot]
+        self._free.append(pods.slot)
 
-    def _file(self, holders: Holders) -> None:
-        for held_term, times in holders.filed.items():
-            entry, term = (holders.slot, held_term), held_term.term
+    def _file(self, pods: PodsWithTerms) -> None:
+        for held_term, times in pods.filed.items():
+            entry, term = (pods.slot, held_term), held_term.term
             if not _is_excluding(term.selector):
                 self._terms_by_selector.add(term.selector, entry)
                 continue
-            holders.excluding[held_term.effect, term.namespaces, term.namespace_selector] += held_term.amount * times
-            self._with_excluding[holders.slot] = holders
+            pods.excluding[held_term.effect, term.namespaces, term.namespace_selector] += held_term.amount * times
+            self._with_excluding[pods.slot] = pods
             for key in {requirement.key for requirement in term.selector.requirements}:
                 self._excluding_by_key.add(key, entry)
 
-    def _unfile(self, holders: Holders) -> None:
-        for held_term in holders.filed:
-            entry, term = (holders.slot, held_term), held_term.term
+    def _unfile(self, pods: PodsWithTerms) -> None:
+        for held_term in pods.filed:
+            entry, term = (pods.slot, held_term), held_term.term
             if not _is_excluding(term.selector):
                 self._terms_by_selector.remove(term.selector, entry)
                 continue
             for key in {requirement.key for requirement in term.selector.requirements}:
                 self._excluding_by_key.remove(key, entry)
-        holders.excluding.clear()
-        self._with_excluding.pop(holders.slot, None)
+        pods.excluding.clear()
+        self._with_excluding.pop(pods.slot, None)
 
     def _with_domains(self, terms: tuple[HeldTerm, ...]) -> Counter[HeldTerm]:
         """Counts how often each term is in `terms`. Leaves out terms whose topology key no node has."""
@@ -351,21 +351,21 @@ class Terms:
             self._drop(answer)
         self._answers.clear()
 
-    def _include(self, answer: TermEffects, holders: Holders, effect: Effect, amount: int) -> TermCount:
+    def _include(self, answer: TermEffects, pods: PodsWithTerms, effect: Effect, amount: int) -> TermCount:
         count = answer.effects.get(effect)
         if count is None:
             count = answer.effects[effect] = TermCount(self._capacity)
-        count.amounts[holders.slot] = amount
-        count.add_all(holders.rows, amount)
+        count.amounts[pods.slot] = amount
+        count.add_all(pods.rows, amount)
         return count
 
-    def _count(self, holders: Holders, row: int, pods: int) -> None:
+    def _count(self, pods: PodsWithTerms, row: int, change: int) -> None:
         self.changes += 1
-        holders.rows[row] += pods
-        if not holders.rows[row]:
-            del holders.rows[row]
-        for count, amount in holders.sums.items():
-            count.add(row, pods * amount)
+        pods.rows[row] += change
+        if not pods.rows[row]:
+            del pods.rows[row]
+        for count, amount in pods.sums.items():
+            count.add(row, change * amount)
 
 
 def _is_excluding(selector: Selector) -> bool:

@@ -12,7 +12,7 @@ from extender.framework.find_fit import find_fit
 from extender.framework.permit import NO_PERMITS
 from extender.framework.profile import Profile
 from extender.plugins.users import LiveHost, OfflineHost, put_in_force
-from extender.plugins.users.handle import InForce
+from extender.plugins.users.handle import RunningProcess
 from extender.runtime.clock import NO_LIMIT, ManualClock
 from extender.runtime.hanging import HangingCalls
 from extender.runtime.ports import Telemetry
@@ -134,7 +134,7 @@ def test_a_handle_of_a_rule_in_force_wakes_the_pods_it_selects() -> None:
         handles.append(handle)
 
     profile = Profile("p", [keep.rule("keep", {}, OfflineHost())], ())
-    put_in_force([profile], InForce(lambda *asked: heard.append(asked), NO_PERMITS))
+    put_in_force([profile], RunningProcess(lambda *asked: heard.append(asked), NO_PERMITS))
     table = table_of(*OBJECTS)
     find_fit(profile, pod_info(POD), table, table.nodes.rows)
     handles[0].wake()

@@ -8,7 +8,7 @@ from extender import Cluster, PredicateFunction, predicate
 from extender.framework.permit import NO_PERMITS
 from extender.framework.profile import Profile, Profiles
 from extender.plugins.users import OfflineHost, put_in_force
-from extender.plugins.users.handle import InForce
+from extender.plugins.users.handle import RunningProcess
 from tests.builders import make_node, make_pod
 
 
@@ -16,8 +16,8 @@ def made() -> PredicateFunction[..., Any]:
     return predicate(lambda pod, node: False)
 
 
-def process(heard: list[str]) -> InForce:
-    return InForce(lambda rule, *_: heard.append(rule), NO_PERMITS)
+def process(heard: list[str]) -> RunningProcess:
+    return RunningProcess(lambda rule, *_: heard.append(rule), NO_PERMITS)
 
 
 def profiles(**rules: PredicateFunction[..., Any]) -> Profiles:
