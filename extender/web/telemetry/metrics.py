@@ -22,6 +22,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from extender.cache.debugger import TABLE
 from extender.runtime.clock import Clock
 from extender.runtime.ports import LONG_AGO, Telemetry
 from extender.runtime.process_memory import PAUSES
@@ -125,7 +126,10 @@ class Metrics(Telemetry):
 
     def cache_differed(self, kind: str, key: str, how: str) -> None:
         self._counter("extender_cache_differences_total", kind).inc()
-        _log.error("cache corrected, it differed from the API server kind=%s key=%s difference=%r", kind, key, how)
+        if kind == TABLE:
+            _log.error("computed values were wrong, computing them again object=%r difference=%r", key, how)
+        else:
+            _log.error("cache corrected, it differed from the API server kind=%s key=%s difference=%r", kind, key, how)
 
     def requested(self, method: str, host: str, code: str, seconds: float) -> None:
         """Counts a request to the API server. `code` is the status of the answer, or `<error>`."""
