@@ -163,7 +163,8 @@ class PriorityQueue:
         """Ends a group's attempt, and requeues the members that failed in it or arrived during it.
 
         If the outcome is SUCCESS, these members are tried at once. If it is REJECTED, they wait for an event that may
-        help. If it is ERROR, they wait until their backoff ends.
+        help; if such an event arrived during the attempt, they wait at most until their backoff ends. If it is ERROR,
+        they wait until their backoff ends.
         """
         with self.lock:
             cycle = self._cycle

@@ -67,7 +67,8 @@ class _Refused:
 class RefusedPods:
     """Remembers rejected pods, and checks each pod again `after_seconds` after the rejection.
 
-    If `wake` is called for a pod, its check is already due one second after the rejection.
+    If `wake` is called for a pod, its check is already due one second after the rejection. If `after_seconds` is 0,
+    only `wake` and `wake_all` cause checks.
 
     A pod that fits at a check may be rejected again all the same, for example because kube-scheduler's own filters
     refuse the node. Each time this happens, both delays double for the pod. The shorter one grows to a minute at most.

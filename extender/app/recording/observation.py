@@ -129,7 +129,8 @@ def recorder_of(
     """Returns the recorder that writes to the file in the setting `record`. A redacted recording has no policy.
 
     Raises:
-        ConfigurationError: the policy is not YAML, or the recording would overwrite a file that is not a recording.
+        ConfigurationError: the recording would overwrite a file that is not a recording; or the policy has private keys
+            and is not YAML, is a damaged or too large gzip file, or is a ConfigMap whose name has the wrong form.
         ClusterError, OSError: the policy, or a file that the recording would overwrite, cannot be read.
     """
     assert settings.record is not None
@@ -150,7 +151,7 @@ def without_keys(text: str) -> str:
     """Returns a policy without private keys. A replay does not need them, because it calls no extenders.
 
     Raises:
-        ConfigurationError: the policy is not YAML, so its keys cannot be found.
+        ConfigurationError: the policy has private keys, but is not YAML, so they cannot be found.
     """
     if _KEY not in text:
         return text

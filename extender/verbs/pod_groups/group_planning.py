@@ -204,7 +204,8 @@ class MemberCall:
 
         The member of this call may use only the nodes in the request. So may members with the same pod template, unless
         the nodes may be a sample, which is another one in the next call. Other members may use all nodes in `domain`.
-        So may members with volumes or allocated devices, because these may be elsewhere.
+        So may members with volumes or allocated devices, because these may be elsewhere. So may the member of this call
+        if the request has only its nominated node, because kube-scheduler asks about the other nodes next.
         """
         rows = self.rows(table)
         named = None if self.is_about_nominated_node or len(rows) == len(table.nodes.rows) else rows

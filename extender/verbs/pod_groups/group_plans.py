@@ -205,7 +205,8 @@ class GroupPlans:
         """Compares the latest changes with the plan; returns False if a member was deleted or is on another node.
 
         If a member is now on its planned node, the plan still applies. A new plan might use other nodes for members
-        about which kube-scheduler already has an answer.
+        about which kube-scheduler already has an answer. Also returns False if the journal has dropped changes before
+        they could be compared.
         """
         updates, cursor, is_restart = self._cache.updates_since(plan.cursor)
         if is_restart:
