@@ -36,12 +36,22 @@ class ReplicaSet(Object, frozen=True):
     spec: SelectingSpec = SelectingSpec()
 
 
+class StatefulSetOrdinals(Value, frozen=True):
+    start: Int32 = 0
+
+
 class StatefulSetSpec(SelectingSpec, frozen=True):
+    ordinals: StatefulSetOrdinals | None = None
     volume_claim_templates: list[PersistentVolumeClaim] | None = None
 
 
 class StatefulSet(Object, frozen=True):
     spec: StatefulSetSpec = StatefulSetSpec()
+
+    @property
+    def first_ordinal(self) -> int:
+        """The number at the end of the first pod's name; the other pods are numbered from there."""
+        return self.spec.ordinals.start if self.spec.ordinals else 0
 
 
 class PodDisruptionBudgetSpec(SelectingSpec, frozen=True):

@@ -168,10 +168,8 @@ def _of_template(kind: str, item: Mapping[str, Any], template: Mapping[str, Any]
     else:
         references = [_reference(kind, name, owner)]
     if isinstance(owner, StatefulSet):
-        start = _get(item, ("spec", "ordinals", "start"))
-        first = start if isinstance(start, int) else 0
-        name = f"{name}-{first}"
-        labels |= {POD_INDEX: str(first), POD_NAME: name}
+        name = f"{name}-{owner.first_ordinal}"
+        labels |= {POD_INDEX: str(owner.first_ordinal), POD_NAME: name}
         templates = [each.name for each in owner.spec.volume_claim_templates or ()]
         pod_spec["volumes"] = [
             *({"name": each, "persistentVolumeClaim": {"claimName": f"{each}-{name}"}} for each in templates),
@@ -220,7 +218,8 @@ def _owner(kind: str, name: str, namespace: str, labels: Mapping[str, str], item
         "spec": {"selector": selector},
     }
     if kind == StatefulSet.__name__:
-        document["spec"]["volumeClaimTemplates"] = (item.get("spec") or {}).get("volumeClaimTemplates")
+        spec = item.get("spec") or {}
+        document["spec"] |= {field: spec.get(field) for field in ("ordinals", "volumeClaimTemplates")}
     try:
         return msgspec.convert(document, KINDS[_OWNERS[kind]].type)
     except msgspec.ValidationError as error:

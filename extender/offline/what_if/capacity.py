@@ -42,7 +42,7 @@ from extender.offline.what_if.gangs import (
     gangs_of,
     lacking,
 )
-from extender.offline.what_if.scenario import as_created, ordinals_of, pods_of
+from extender.offline.what_if.scenario import as_created, first_replica, ordinals_of, pods_of
 from extender.offline.what_if.simulation import Progress, Simulation, in_order
 from extender.runtime.text import MOST_ROWS, aligned, counted, cut, printable
 from extender.table import PodInfo
@@ -128,7 +128,7 @@ def capacity(
         ConfigurationError: two templates have the same kind, namespace and name, or a template names no workload.
         UnknownPod: a workload has no pods in the cluster.
     """
-    existing = {each: _like_newest(pods_of(state, each)) for each in templates if isinstance(each, str)}
+    existing = {each: _like_newest(state, pods_of(state, each)) for each in templates if isinstance(each, str)}
     copied = state.copy()
     for info in copied.pending:
         copied.remove_pod(info)
@@ -214,14 +214,17 @@ def _admitted(
     return admitted
 
 
-def _like_newest(infos: Sequence[PodInfo]) -> Pod:
+def _like_newest(state: ClusterState, infos: Sequence[PodInfo]) -> Pod:
     """Returns a new pod like the newest pod of a workload.
 
-    A StatefulSet's pod gets the lowest ordinal of the set. Copies of the pod are numbered from this ordinal, so that
+    A StatefulSet's pod gets the first ordinal of the set. Copies of the pod are numbered from this ordinal, so that
     they fill gaps first, as the controller does.
     """
     pod, ordinals = as_created(in_order(infos)[-1].pod), ordinals_of(infos)
-    return replica(pod, ordinals[min(ordinals)].pod.name, pod.uid) if ordinals else pod
+    if not ordinals:
+        return pod
+    name, first = first_replica(state, ordinals)
+    return replica(pod, f"{name}-{first}", pod.uid)
 
 
 def _copies(state: ClusterState, pod: Pod, placed: int, size: int = 1) -> list[Pod]:

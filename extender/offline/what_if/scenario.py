@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from extender.errors import ConfigurationError, UnknownNode, UnknownPod
 from extender.model.node import Node
 from extender.model.pod import Pod, PodStatus
-from extender.model.workloads import ReplicaSet
+from extender.model.workloads import ReplicaSet, StatefulSet
 from extender.offline.claims.creation import add_claims_like, create_companions, is_of_stateful_set, replica
 from extender.offline.daemons import daemon_on, nodes_of_daemons
 from extender.offline.explain.changes.new_nodes import like, of_new_type
@@ -227,7 +227,7 @@ def _scaled(simulation: Simulation, target: str, count: int) -> list[PodInfo]:
     """
     infos = in_order(pods_of(simulation.state, target))
     last = infos[-1].pod
-    surplus, names = _by_ordinal(infos, count) or (
+    surplus, names = _by_ordinal(simulation.state, infos, count) or (
         sorted(infos, key=lambda info: (bool(info.pod.node_name), -infos.index(info)))[: max(len(infos) - count, 0)],
         [f"{last.name}-{number}" for number in range(1, count - len(infos) + 1)],
     )
@@ -243,7 +243,7 @@ def as_created(pod: Pod) -> Pod:
     return replace(pod.placed_on(""), metadata=replace(pod.metadata, deletion_timestamp=None), status=PodStatus())
 
 
-def _by_ordinal(infos: Sequence[PodInfo], count: int) -> tuple[list[PodInfo], list[str]] | None:
+def _by_ordinal(state: ClusterState, infos: Sequence[PodInfo], count: int) -> tuple[list[PodInfo], list[str]] | None:
     """Returns the surplus pods of a StatefulSet with `count` replicas, and the names of its missing pods.
 
     Returns None if the name of a pod is not the StatefulSet's name and an ordinal, such as web-0.
@@ -251,8 +251,7 @@ def _by_ordinal(infos: Sequence[PodInfo], count: int) -> tuple[list[PodInfo], li
     ordinals = ordinals_of(infos)
     if ordinals is None:
         return None
-    first = min(ordinals)  # spec.ordinals.start
-    base = ordinals[first].pod.name.rpartition("-")[0]
+    base, first = first_replica(state, ordinals)
     expected = range(first, first + count)
     surplus = [ordinals[number] for number in sorted(ordinals) if number not in expected]
     return surplus, [f"{base}-{number}" for number in expected if number not in ordinals]
@@ -268,6 +267,18 @@ def ordinals_of(infos: Sequence[PodInfo]) -> dict[int, PodInfo] | None:
             return None
         ordinals[int(ordinal)] = info
     return ordinals
+
+
+def first_replica(state: ClusterState, ordinals: Mapping[int, PodInfo]) -> tuple[str, int]:
+    """Returns the name of a StatefulSet and its first ordinal, even if the pod with this ordinal does not exist.
+
+    If the cluster lacks the StatefulSet itself, the first ordinal is the lowest one of its pods.
+    """
+    lowest = min(ordinals)
+    pod = ordinals[lowest].pod
+    name = pod.name.rpartition("-")[0]
+    stateful_set = state.objects.get(StatefulSet, f"{pod.namespace}/{name}")
+    return name, lowest if stateful_set is None else stateful_set.first_ordinal
 
 
 def _created(simulation: Simulation, workload: Workload, replicas: int | None, notes: list[str]) -> list[PodInfo]:

@@ -249,6 +249,24 @@ def test_a_scaled_stateful_set_gets_ordinals_and_claims_of_their_own(standing: t
     assert placed == {f"default/db-{number}": "nb" for number in names}
 
 
+@pytest.mark.parametrize(("start", "names"), [(0, "03"), (1, "34"), (3, "3456")])
+def test_a_scaled_stateful_set_is_numbered_from_its_first_ordinal(start: int, names: str) -> None:
+    cluster = [*in_zones("ab"), only_in("b"), *of_stateful_set(1, 2), numbered_from(start)]
+    placed = homes(simulated(*cluster, scale=[("default/sts/db", 4)]))
+    assert placed == {f"default/db-{number}": "nb" for number in names}
+
+
+def numbered_from(start: int) -> Object:
+    claims = [{**make_pvc("data", storage_class="local"), "apiVersion": "v1"}]
+    spec = {"ordinals": {"start": start}, "selector": {"matchLabels": {"app": "db"}}, "volumeClaimTemplates": claims}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": "db", "namespace": "default"},
+        "spec": spec,
+    }
+
+
 def test_a_replica_finds_the_claim_that_it_had_before() -> None:
     kept = of_stateful_set(0, 1)
     gone = kept.pop(0)
@@ -257,14 +275,23 @@ def test_a_replica_finds_the_claim_that_it_had_before() -> None:
     assert homes(simulated(*cluster, scale=[("default/sts/db", 2)])) == {"default/db-1": "na"}
 
 
-def test_capacity_fills_a_gap_in_the_ordinals_before_it_adds_further_ones() -> None:
-    """The old claim of db-1 ties it to the full node, and the controller creates no db-3 before it."""
+@pytest.mark.parametrize("gap", ["db-0", "db-1"])
+def test_capacity_fills_a_gap_in_the_ordinals_before_it_adds_further_ones(gap: str) -> None:
+    """The old claim of the missing pod ties it to the full node, and the controller creates no db-3 before it."""
     nodes = [make_node(f"n{zone}").zone(zone).capacity(cpu=cpu).obj() for zone, cpu in (("a", "2"), ("b", "2"))]
-    pods = [each for each in of_stateful_set(2, 1, 0) if each["metadata"]["name"] != "db-1"]
+    pods = [numbered_from(0), *(each for each in of_stateful_set(2, 1, 0) if each["metadata"]["name"] != gap)]
     cluster = Cluster.from_objects([*nodes, only_in("b"), *pods])
     assert cluster.capacity(["default/sts/db"]).by_node == {"default/sts/db": {}}
     wide = Cluster.from_objects([*in_zones("ab"), only_in("b"), *pods])
     assert wide.capacity(["default/sts/db"], most=1).by_node == {"default/sts/db": {"na": 1}}
+
+
+def test_capacity_begins_at_the_first_ordinal_of_the_stateful_set() -> None:
+    """The claim of db-0 ties it to the full node; db-0 is not missing, because the set is numbered from 1."""
+    nodes = [make_node(f"n{zone}").zone(zone).capacity(cpu="2").obj() for zone in "ab"]
+    pods = [each for each in of_stateful_set(2, 1, 0) if each["metadata"]["name"] != "db-0"]
+    cluster = Cluster.from_objects([*nodes, only_in("b"), *pods, numbered_from(1)])
+    assert cluster.capacity(["default/sts/db"]).by_node == {"default/sts/db": {"nb": 2}}
 
 
 @pytest.mark.parametrize(
