@@ -70,16 +70,21 @@ def with_claims(state: ClusterState, pod: Pod) -> Pod:
     return replace(pod, status=replace(pod.status, resource_claim_statuses=statuses))
 
 
-def create_companions(state: ClusterState, workload: Workload) -> None:
+def create_companions(state: ClusterState, workload: Workload, pods: int = 1) -> None:
     """Adds the objects that a workload's pods need: its controller, and the groups and claims in the manifest's file.
 
     A claim that the cluster already has is not changed.
 
-    Raises MalformedCluster if the API server would refuse one of the objects, or a claim of a StatefulSet's first pod.
+    Args:
+        pods: how many pods the workload may get.
+
+    Raises:
+        MalformedCluster: the API server would refuse one of the objects, or a claim of a StatefulSet's pods.
     """
     if workload.owner is not None:
         state.add(workload.owner)
-        _check_claim_templates(state, workload)
+        if isinstance(workload.owner, StatefulSet):
+            _check_claim_templates(state, workload.owner, workload.names(pods))
     for obj in workload.companions:
         created = admitted(obj, state.objects)
         if isinstance(created, SchedulingGroup):
@@ -88,15 +93,18 @@ def create_companions(state: ClusterState, workload: Workload) -> None:
             _create_claim(state, created)
 
 
-def _check_claim_templates(state: ClusterState, workload: Workload) -> None:
-    owner, first = workload.owner, workload.manifest["metadata"]["name"]
-    if not isinstance(owner, StatefulSet):
-        return
-    for template in owner.spec.volume_claim_templates or ():
-        metadata = replace(template.metadata, name=f"{template.name}-{first}", namespace=owner.namespace)
-        claim = replace(template, metadata=metadata)
-        if state.objects.get(PersistentVolumeClaim, claim.key) is None:
-            admitted(claim, state.objects)
+def _check_claim_templates(state: ClusterState, stateful_set: StatefulSet, pods: Sequence[str]) -> None:
+    """Checks, for each template, the first claim that the cluster lacks; the claims of other pods differ only by name.
+
+    Raises MalformedCluster if the API server would refuse the claim.
+    """
+    claims = state.objects.all(PersistentVolumeClaim)
+    for template in stateful_set.spec.volume_claim_templates or ():
+        names = (f"{template.name}-{pod}" for pod in pods)
+        missing = next((name for name in names if f"{stateful_set.namespace}/{name}" not in claims), None)
+        if missing is not None:
+            metadata = replace(template.metadata, name=missing, namespace=stateful_set.namespace)
+            admitted(replace(template, metadata=metadata), state.objects)
 
 
 def _create_claim(state: ClusterState, claim: Object) -> None:

@@ -132,7 +132,7 @@ def capacity(
     copied = state.copy()
     for info in copied.pending:
         copied.remove_pod(info)
-    admitted = _admitted(copied, templates, existing)
+    admitted = _admitted(copied, templates, existing, most)
     pods = {
         name: each.pod.with_spec(preemption_policy="Never", scheduling_gates=None) for name, each in admitted.items()
     }
@@ -194,7 +194,7 @@ def _on_each_node(simulation: Simulation, pod: Pod, most: int) -> dict[str, int]
 
 
 def _admitted(
-    state: ClusterState, templates: Sequence[Workload | str], existing: Mapping[str, Pod]
+    state: ClusterState, templates: Sequence[Workload | str], existing: Mapping[str, Pod], most: int
 ) -> dict[str, Admitted]:
     """Returns {template name: one pod of the template, as the API server would store the pod}.
 
@@ -209,7 +209,7 @@ def _admitted(
             pod = existing[name]
             admitted[name] = Admitted(replace(pod, metadata=replace(pod.metadata, uid=f"capacity/{name}")))
             continue
-        create_companions(state, template)
+        create_companions(state, template, most)
         admitted[name] = state.admit(template.pod(*template.names(1)))
     return admitted
 

@@ -283,9 +283,9 @@ def first_replica(state: ClusterState, ordinals: Mapping[int, PodInfo]) -> tuple
 
 def _created(simulation: Simulation, workload: Workload, replicas: int | None, notes: list[str]) -> list[PodInfo]:
     state = simulation.state
-    create_companions(state, workload)
     requested = replicas if replicas is not None else workload.replicas
     count = 1 if requested is None else _checked_count(workload.source, requested)
+    create_companions(state, workload, count)
     if not count:
         notes.append(f"{workload.source}: it gets no pods, because it has no replicas or is suspended")
         return []

@@ -320,6 +320,16 @@ def test_a_stateful_set_whose_claims_a_limit_range_forbids_is_refused() -> None:
     assert str(refused.value) == fault
 
 
+def test_a_stateful_set_is_refused_if_only_claims_of_later_pods_are_missing_and_forbidden() -> None:
+    existing = make_pvc("data-new-0", storage_class="local", storage="1Gi")
+    cluster = Cluster.from_objects([*in_zones("b"), only_in("b"), at_most("512Mi"), existing])
+    fault = "PersistentVolumeClaim default/data-new-1: the API server would refuse it"
+    with pytest.raises(MalformedCluster, match=fault):
+        cluster.capacity([STATEFUL_SET])
+    with pytest.raises(MalformedCluster, match=fault):
+        cluster.simulate(Scenario(create=[(STATEFUL_SET, None)]))
+
+
 def at_most(storage: str) -> Object:
     limits = [{"type": "PersistentVolumeClaim", "max": {"storage": storage}}]
     metadata = {"name": "small", "namespace": "default"}
