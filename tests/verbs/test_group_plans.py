@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import permutations
 from random import Random
 from typing import Any
 
@@ -121,6 +122,12 @@ class Webhook:
         info = self.cache.find_pod(name, f"default/{name}")
         assert info is not None
         return info.pod
+
+    def planned(self, name: str) -> str:
+        """Returns the member's node in the newest plan."""
+        node_name = self.observed.plans[-1].node_of(name)
+        assert node_name is not None
+        return node_name
 
     def ask(self, pod: Object, names: Sequence[str]) -> list[str]:
         result: list[str] = answer(self.verb, args(pod, names=list(names)))["NodeNames"]
@@ -253,11 +260,12 @@ def test_the_rest_is_planned_again_around_a_node_that_the_scheduler_does_not_off
 
 def test_only_the_member_whose_node_is_not_offered_gets_another_node() -> None:
     gang = members(3)
-    webhook = Webhook(*NODES, node("n4"), make_pod_group("gang", 3), *gang)
+    webhook = Webhook(*NODES, make_pod_group("gang", 3), *gang)
     webhook.ask(gang[0], NAMES)
-    planned = webhook.observed.plans[0]
-    assert webhook.ask(gang[1], ["n4"]) == ["n4"]
-    assert webhook.ask(gang[2], [*NAMES, "n4"]) == [planned.node_of("m2")]
+    third = webhook.planned("m2")
+    (free,) = set(NAMES) - {webhook.planned(f"m{i}") for i in range(3)}
+    assert webhook.ask(gang[1], [free]) == [free]
+    assert webhook.ask(gang[2], NAMES) == [third]
     assert webhook.observed.answered_from_plan == [1, 2, 2]
 
 
@@ -269,8 +277,7 @@ def test_a_member_follows_another_to_which_it_has_affinity() -> None:
     gang = [member("m0", "1").obj(), member("m1", "4").label(app="leader").obj(), follower]
     webhook = Webhook(*nodes, make_pod_group("gang", 3), *gang)
     webhook.ask(gang[0], names)
-    planned = webhook.observed.plans[0].node_of("m1")
-    assert planned is not None
+    planned = webhook.planned("m1")
     offered = [name for name in names if name[0] != planned[0]]
     (moved,) = webhook.ask(gang[1], offered)
     (followed,) = webhook.ask(gang[2], names)
@@ -279,46 +286,54 @@ def test_a_member_follows_another_to_which_it_has_affinity() -> None:
 
 def test_no_member_is_moved_to_a_full_node_that_the_plan_does_not_empty() -> None:
     """n0 is planned for m2, and only a pod of lower priority takes the other half of it."""
-    nodes = [node("n0", "8", pool="b"), node("n1"), node("n2")]
-    lesser = make_pod("lesser").uid("lesser").req(cpu="4").node("n0").obj()
-    gang = [*members(2, priority=10), member("m2", priority=10).node_selector(pool="b").obj()]
+    nodes = [node("n0", "8", pool="b"), *(node(name, pool="a") for name in ("n1", "n2"))]
+    lesser = make_pod("lesser").uid("lesser").req(cpu="4", memory="60Gi").node("n0").obj()
+    pinned = member("m2", priority=10).node_selector(pool="b").obj()
+    gang = [member("m0", priority=10).node_selector(pool="a").obj(), member("m1", priority=10).obj(), pinned]
     webhook = Webhook(*nodes, lesser, make_pod_group("gang", 3, priority=10), *gang)
     webhook.ask(gang[0], ["n1", "n2"])
+    assert webhook.planned("m1") in ("n1", "n2")
     tell(webhook.cache, [node("n3", pool="b")])
     assert webhook.ask(gang[1], ["n0"]) == ["n0"]
     assert webhook.ask(gang[2], ["n0", "n3"]) == ["n3"]
 
 
-def test_a_gang_needs_no_room_on_the_nodes_of_one_sample() -> None:
-    """kube-scheduler offers each member other nodes, if it stops after as many as it needs."""
-    names = [f"n{i}" for i in range(250)]
-    gang = members(150)
-    webhook = Webhook(*map(node, names), make_pod_group("gang", 150), *gang)
-    answered = [webhook.ask(pod, Random(i).sample(names, 100)) for i, pod in enumerate(gang)]
-    assert len({name for names in answered for name in names}) == 150
-
-
-def test_a_gang_needs_room_on_the_only_nodes_that_the_scheduler_has_found() -> None:
+def test_a_gang_may_use_nodes_that_are_not_offered_for_its_first_member() -> None:
+    """kube-scheduler offers each member other nodes: a sample, or those on which the placed siblings let it run."""
     gang = members(3)
     webhook = Webhook(*NODES, make_pod_group("gang", 3), *gang)
-    assert [webhook.ask(pod, NAMES[:2]) for pod in gang] == [[], [], []]
+    offered = [["n0"], NAMES, NAMES]
+    answered = [webhook.ask(pod, names) for pod, names in zip(gang, offered, strict=True)]
+    assert len({name for names in answered for name in names}) == 3
+
+
+@pytest.mark.parametrize("asked", [*permutations(range(4))], ids=str)
+def test_members_beyond_the_minimum_leave_the_planned_nodes_to_the_others(asked: Sequence[int]) -> None:
+    gang = members(4)
+    webhook = Webhook(*NODES[:3], make_pod_group("gang", 3), *gang)
+    free = NAMES[:3]
+    for index in asked:
+        free = [name for name in free if name not in webhook.ask(gang[index], free)[:1]]
+    assert free == []
 
 
 def test_a_second_plan_for_the_rest_counts_all_members_that_have_an_answer() -> None:
     gang = members(3)
-    webhook = Webhook(*NODES, node("n4"), make_pod_group("gang", 3), *gang)
+    webhook = Webhook(*NODES, make_pod_group("gang", 3), *gang)
     (first,) = webhook.ask(gang[0], NAMES[:3])
-    (second,) = webhook.ask(gang[1], ["n3", "n4"])
+    (free,) = set(NAMES) - {webhook.planned(f"m{i}") for i in range(3)}
+    (second,) = webhook.ask(gang[1], [free])
     assert webhook.ask(gang[2], [first, second]) == []
     assert webhook.telemetry.dropped == {"node": 2}
 
 
 def test_the_rest_can_be_planned_again_twice() -> None:
     gang = members(3)
-    webhook = Webhook(*NODES, node("n4"), node("n5"), make_pod_group("gang", 3), *gang)
+    webhook = Webhook(*NODES, node("n4"), make_pod_group("gang", 3), *gang)
     (first,) = webhook.ask(gang[0], NAMES[:3])
-    (second,) = webhook.ask(gang[1], ["n3", "n4"])
-    assert webhook.ask(gang[2], [first, second, "n5"]) == ["n5"]
+    free, other = {*NAMES, "n4"} - {webhook.planned(f"m{i}") for i in range(3)}
+    (second,) = webhook.ask(gang[1], [free])
+    assert webhook.ask(gang[2], [first, second, other]) == [other]
     assert webhook.telemetry.dropped == {"node": 2}
 
 
@@ -339,29 +354,30 @@ def test_a_gang_is_refused_when_the_rest_cannot_be_planned_around() -> None:
     assert webhook.ask(gang[1], [first]) == []
 
 
-def webhook_after_first_answer(*objects: Object) -> tuple[Webhook, Object, str, str]:
-    """Returns a webhook with a plan for two members, the second member, the first one's node and the second one's."""
+def webhook_after_first_answer(*objects: Object) -> tuple[Webhook, Object, str, list[str]]:
+    """Returns a webhook with a plan for two members, the second member, its planned node, and the two free nodes."""
     gang = members(2)
     webhook = Webhook(*NODES, make_pod_group("gang", 2), *gang, *objects)
-    (first,) = webhook.ask(gang[0], NAMES[:2])
-    return webhook, gang[1], first, "n0" if first == "n1" else "n1"
+    (first,) = webhook.ask(gang[0], NAMES)
+    planned = webhook.planned("m1")
+    return webhook, gang[1], planned, [name for name in NAMES if name not in (first, planned)]
 
 
 def test_a_node_that_fills_up_in_the_meantime_is_not_answered() -> None:
-    webhook, second, _, planned = webhook_after_first_answer()
+    webhook, second, planned, (free, _) = webhook_after_first_answer()
     tell(webhook.cache, [make_pod("other").uid("other").req(cpu="4").node(planned).obj()])
-    assert webhook.ask(second, [planned, "n2"]) == ["n2"]
+    assert webhook.ask(second, [planned, free]) == [free]
     assert webhook.telemetry.dropped == {"node": 1}
 
 
 def test_a_member_gets_the_only_node_of_its_request_though_another_was_planned() -> None:
-    webhook, second, *_ = webhook_after_first_answer()
-    assert webhook.ask(second, ["n2"]) == ["n2"]
+    webhook, second, _, (free, _) = webhook_after_first_answer()
+    assert webhook.ask(second, [free]) == [free]
 
 
 def test_the_rest_is_planned_again_though_its_nominated_node_is_the_first_that_is_offered() -> None:
-    webhook, second, *_ = webhook_after_first_answer()
-    assert webhook.ask(nominated(second, "n2"), ["n2", "n3"]) in (["n2"], ["n3"])
+    webhook, second, _, free = webhook_after_first_answer()
+    assert webhook.ask(nominated(second, free[0]), free) in ([free[0]], [free[1]])
 
 
 def test_a_call_about_no_nodes_gets_none() -> None:
@@ -372,27 +388,27 @@ def test_a_call_about_no_nodes_gets_none() -> None:
 @pytest.mark.parametrize("has_pods", [False, True], ids=["empty", "with a pod left"])
 def test_a_node_that_is_deleted_in_the_meantime_is_not_answered(*, has_pods: bool) -> None:
     left = [make_pod(f"left-{name}").uid(f"left-{name}").node(name).obj() for name in NAMES if has_pods]
-    webhook, second, _, planned = webhook_after_first_answer(*left)
+    webhook, second, planned, (free, _) = webhook_after_first_answer(*left)
     webhook.cache.deleted("Node", msgspec.convert(node(planned), Node))
-    assert webhook.ask(second, [planned, "n2"]) == ["n2"]
+    assert webhook.ask(second, [planned, free]) == [free]
     assert webhook.telemetry.dropped == {"node": 1}
 
 
 def test_a_node_that_a_new_table_does_not_have_is_not_answered() -> None:
-    webhook, second, _, planned = webhook_after_first_answer()
+    webhook, second, planned, (free, _) = webhook_after_first_answer()
     webhook.cache.deleted("Node", msgspec.convert(node(planned), Node))
     with webhook.cache.snapshot("test"):  # so that the call gets a table that was built after the deletion
-        assert webhook.ask(second, [planned, "n2"]) == ["n2"]
+        assert webhook.ask(second, [planned, free]) == [free]
     assert webhook.telemetry.dropped == {"node": 1}
 
 
 def test_a_node_that_changes_and_still_fits_is_answered() -> None:
-    webhook, second, first, planned = webhook_after_first_answer()
+    webhook, second, planned, (free, _) = webhook_after_first_answer()
     tell(webhook.cache, [make_pod("small").uid("small").node(planned).obj()])
-    assert webhook.ask(second, [planned, "n2"]) == [planned]
+    assert webhook.ask(second, [planned, free]) == [planned]
     assert webhook.telemetry.dropped == {}
     stranger = make_pod("stranger").req(cpu="4").obj()  # the check must not leave the first member on its node
-    assert webhook.ask(stranger, [first]) == [first]
+    assert webhook.ask(stranger, NAMES) == NAMES
 
 
 def test_the_check_of_a_changed_node_has_the_time_limit_of_its_call() -> None:
@@ -401,12 +417,11 @@ def test_the_check_of_a_changed_node_has_the_time_limit_of_its_call() -> None:
     profiles = Profiles([replace(default, predicates=[slow, *default.predicates])])
     gang = members(2)
     webhook = Webhook(*NODES, make_pod_group("gang", 2), *gang, profiles=profiles)
-    (first,) = webhook.ask(gang[0], NAMES[:2])
-    planned = "n0" if first == "n1" else "n1"
-    tell(webhook.cache, [make_pod("small").uid("small").node(planned).obj()])
+    webhook.ask(gang[0], NAMES)
+    tell(webhook.cache, [make_pod("small").uid("small").node(webhook.planned("m1")).obj()])
     slow.clock, slow.seconds = webhook.clock, 6.0
     with pytest.raises(DeadlineExceeded):
-        webhook.ask(gang[1], [planned, "n2"])
+        webhook.ask(gang[1], NAMES)
 
 
 def test_a_change_of_a_node_named_like_a_members_uid_does_not_end_the_plan() -> None:
@@ -414,7 +429,7 @@ def test_a_change_of_a_node_named_like_a_members_uid_does_not_end_the_plan() -> 
     webhook = Webhook(*NODES, node("m1"), make_pod_group("gang", 2), *gang)
     webhook.ask(gang[0], NAMES)
     tell(webhook.cache, [node("m1", "8")])
-    webhook.ask(gang[1], NAMES)
+    webhook.ask(gang[1], [*NAMES, "m1"])
     assert webhook.telemetry.dropped == {}
 
 
@@ -482,9 +497,10 @@ def test_the_rest_is_planned_again_without_a_member_that_is_bound_to_its_planned
     pinned = member("m2").node_selector(pool="b")
     gang = [member(f"m{i}").node_selector(pool="a").obj() for i in range(2)]
     webhook = Webhook(*nodes, make_pod_group("gang", 3), *gang, pinned.obj())
-    (first,) = webhook.ask(gang[0], NAMES[:2])
+    (first,) = webhook.ask(gang[0], NAMES[:3])
+    (free,) = set(NAMES[:3]) - {first, webhook.planned("m1")}
     tell(webhook.cache, [pinned.node("n3").obj()])
-    assert webhook.ask(gang[1], [first, "n2"]) == ["n2"]
+    assert webhook.ask(gang[1], [first, free]) == [free]
     assert webhook.telemetry.dropped == {"node": 1}
 
 
@@ -536,15 +552,6 @@ def test_members_with_allocated_devices_get_the_nodes_of_these_devices() -> None
         objects.append(make_resource_slice(f"n{i}", "gpu.example.com", "gpu-0"))
     webhook = Webhook(*NODES[:2], make_pod_group("gang", 2), *objects, *gang)
     assert [webhook.ask(pod, [f"n{i}"]) for i, pod in enumerate(gang)] == [["n0"], ["n1"]]
-
-
-def test_members_whose_devices_are_not_chosen_yet_get_the_offered_nodes() -> None:
-    """The devices that the plan itself chooses for the first member do not set it apart from the others."""
-    gang, claims = members_with_claims(2)
-    slices = [make_resource_slice(name, "gpu.example.com", "gpu-0") for name in NAMES]
-    preferred = [node(name, cpu="64") for name in NAMES[2:]]
-    webhook = Webhook(*NODES[:2], *preferred, make_pod_group("gang", 2), GPU_CLASS, *slices, *claims, *gang)
-    assert sorted([*webhook.ask(gang[0], NAMES[:2]), *webhook.ask(gang[1], NAMES)]) == NAMES[:2]
 
 
 @pytest.mark.parametrize(("cpu", "answered"), [("2", [["n1"], ["n1"]]), ("4", [[], []])], ids=["room", "no room"])

@@ -12,7 +12,6 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from extender.devices.pod_claims import PodDeviceClaims, pod_device_claims
 from extender.framework.profile import Profile
 from extender.groups import DecideOne, GroupDecision, GroupRules, Leaf, MemberDecision, decide_group
 from extender.groups.group_preemption import victim_units
@@ -22,15 +21,9 @@ from extender.preemption import leaving_victims
 from extender.runtime.clock import NO_DEADLINE, Deadline
 from extender.table import PodInfo, Table
 from extender.table.labels import ABSENT, Rows
-from extender.table.pods.pod_templates import of_one_template
 from extender.table.trial import Trial
 
 OTHER_NODE = "the pod group is planned with the pod on another node"
-SMALLEST_SAMPLE = 100
-"""If a request has fewer nodes than this, these are all that kube-scheduler found; otherwise it may have stopped there.
-
-Source: upstream schedule_one.go, minFeasibleNodesToFind.
-"""
 
 
 class Judge(Protocol):
@@ -62,8 +55,8 @@ class BesideSiblings:
     """The answer for a member without a planned node: filter checks the nodes as it does for a pod without a group.
 
     Attributes:
-        siblings: other members with their planned nodes. filter has already answered with these nodes, and counts the
-            members as placed on them.
+        siblings: the other members that have a planned node, each with that node. filter counts them as placed on
+            these nodes, even if kube-scheduler has not asked about them yet.
     """
 
     siblings: Sequence[tuple[PodInfo, str]]
@@ -126,10 +119,6 @@ class Plan:
         decision = self.decisions.get(uid)
         return decision.node_name if decision is not None else None
 
-    def placed(self) -> list[tuple[PodInfo, str]]:
-        """Returns (member, planned node) for each member about which filter has already answered with this node."""
-        return self._on_nodes(self.answered)
-
     def place(self, uids: Container[str], trial: Trial) -> list[str]:
         """Puts these members on their planned nodes in `trial`, with the objects that they reserve.
 
@@ -155,7 +144,7 @@ class Plan:
         if node is not None and node not in names:  # kube-scheduler asks about the nominated node alone
             return RefusedGroup(OTHER_NODE)
         self.answered.add(info.uid)
-        return BesideSiblings(self.placed()) if node is None else PlannedNode(node)
+        return BesideSiblings(self._on_nodes(self.members)) if node is None else PlannedNode(node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,21 +191,16 @@ class MemberCall:
     def restricted(self, decide: DecideOne, table: Table, domain: Rows | None) -> DecideOne:
         """Returns a version of `decide` that tries only the nodes that kube-scheduler can choose at the moment.
 
-        The member of this call may use only the nodes in the request. So may members with the same pod template, unless
-        the nodes may be a sample, which is another one in the next call. Other members may use all nodes in `domain`.
-        So may members with volumes or allocated devices, because these may be elsewhere. So may the member of this call
-        if the request has only its nominated node, because kube-scheduler asks about the other nodes next.
+        The member of this call may use only the nodes in the request. If that is its nominated node alone, it may use
+        all nodes in `domain`, because kube-scheduler asks about the others next. So may the other members: the nodes in
+        a request depend on where kube-scheduler has placed siblings, and they may be a sample.
         """
         rows = self.rows(table)
         named = None if self.is_about_nominated_node or len(rows) == len(table.nodes.rows) else rows
-        # Asked now, because the plan chooses devices for this member first.
-        is_for_all = len(self.names) < SMALLEST_SAMPLE and not _is_tied(self.info, table)
 
         def decide_one(info: PodInfo, rows: Rows | None) -> MemberDecision:
-            is_alike = info is self.info or (
-                is_for_all and of_one_template(info.pod, self.info.pod) and not _is_tied(info, table)
-            )
-            return decide(info, _common(rows, named if is_alike and named is not None else domain))
+            is_named = info is self.info and named is not None
+            return decide(info, _common(rows, named if is_named else domain))
 
         return decide_one
 
@@ -324,14 +308,6 @@ def _refusal(decision: GroupDecision, waiting: Sequence[PodInfo]) -> RefusedGrou
         if member is not None and member.node_name is None:
             return RefusedGroup(f"{decision.text} ({info.pod.name}: {member.message})", rules)
     return RefusedGroup(decision.text, rules)
-
-
-def _is_tied(info: PodInfo, table: Table) -> bool:
-    """Returns True if the pod has volumes or allocated devices, which may tie it to certain nodes."""
-    if info.volumes:
-        return True
-    claims = pod_device_claims(info, table) if info.pod.spec.resource_claims else None
-    return isinstance(claims, PodDeviceClaims) and bool(claims.allocated)
 
 
 def _common(rows: Rows | None, other: Rows | None) -> Rows | None:
