@@ -1,7 +1,8 @@
 """Gives users' rules access to the cluster and to the process that runs them (upstream framework.Handle).
 
-`Handle` is what the rule gets. `ObjectLister` is the part of it that reads other objects. `RuleHost` is the process
-that runs the rule, and `RunningProcess` is how the rule reaches the queue and the waiting pods of that process.
+`Handle` is what the rule gets. `ObjectLister` is the part of it that reads other objects. A `RuleHost` gives the rule
+the time and receives its failures, messages and metrics. A `RunningProcess` lets the rule use the queue and the waiting
+pods of `extender serve` or `extender schedule`; offline, no pod waits.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Tables = Callable[[], AbstractContextManager[Table]]
 
 
 class RuleHost(Protocol):
-    """The process that runs a user's rule. It provides the time, and receives failures, log messages and metrics."""
+    """Provides the time to a user's rule, and receives its failures, log messages and metrics."""
 
     def failed(self, rule: str, error: BaseException) -> None:
         """Handles an exception of the rule or a missed deadline. Called once for a pod, and not for each node."""
