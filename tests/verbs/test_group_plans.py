@@ -15,6 +15,7 @@ import pytest
 
 from extender import Rows, Table, predicate
 from extender.cache.cache import Cache
+from extender.cache.groups import GroupState
 from extender.errors import DeadlineExceeded
 from extender.framework.profile import Profiles, WeightedPriority
 from extender.model.node import Node
@@ -459,6 +460,50 @@ def test_an_old_plan_is_dropped() -> None:
     assert webhook.telemetry.dropped == {"age": 1}
 
 
+def test_a_refusal_is_only_used_for_a_moment() -> None:
+    """A member that is tried much later may fit, although no member was asked about twice."""
+    gang = members(5)
+    webhook = Webhook(*NODES, make_pod_group("gang", 5), *gang)
+    assert webhook.ask(gang[0], NAMES) == []
+    tell(webhook.cache, [node("n4")])
+    webhook.clock.advance(0.9)
+    assert webhook.ask(gang[1], NAMES) == []
+    webhook.clock.advance(1.1)
+    assert len(webhook.ask(gang[2], NAMES)) == 1
+    assert webhook.telemetry.dropped == {"age": 1}
+
+
+def test_a_member_that_is_being_bound_while_its_group_is_planned_is_not_planned_again() -> None:
+    gang = members(4)
+    webhook = Webhook(*NODES, make_pod_group("gang", 4), *gang)
+    webhook.ask(gang[0], NAMES)
+    assume_during_plan(webhook, "m1", "n3")
+    (again,) = webhook.ask(gang[0], NAMES)
+    plan = webhook.observed.plans[-1]
+    assert plan.node_of("m1") is None
+    assert again != "n3"
+
+
+def test_a_member_that_is_being_bound_while_it_is_asked_about_has_its_node() -> None:
+    (only,) = members(1)
+    webhook = Webhook(*NODES, make_pod_group("gang", 1), only)
+    assume_during_plan(webhook, "m0", "n3")
+    assert webhook.ask(only, NAMES) == ["n3"]
+
+
+def assume_during_plan(webhook: Webhook, name: str, node_name: str) -> None:
+    """Lets a bind assume the member after the next plan has read the group's members."""
+    read = webhook.cache.groups.get
+
+    def get(key: str) -> GroupState:
+        state = read(key)
+        webhook.cache.groups.get = read  # type: ignore[method-assign]  # the race happens once
+        assert webhook.cache.assume(PodInfo(webhook.pod(name)), node_name) is None
+        return state
+
+    webhook.cache.groups.get = get  # type: ignore[method-assign]  # there is no other place for the race
+
+
 def test_a_new_policy_ends_the_plan() -> None:
     gang = members(2)
     profiles = Profiles([default_profile()])
@@ -584,6 +629,17 @@ def test_a_domain_of_a_topology_placement_is_recognised() -> None:
         assert sorted(name for names in answered for name in names) == names
 
 
+def test_a_refusal_in_one_rack_does_not_answer_for_another() -> None:
+    """kube-scheduler does not ask about m0 in rack a, because it can only run in rack b."""
+    nodes = [node(f"{rack}{i}", rack=rack) for rack, size in (("a", 1), ("b", 3)) for i in range(size)]
+    constraint = {"topology": [{"key": "rack"}]}
+    gang = [member("m0").node_selector(rack="b").obj(), member("m1").obj(), member("m2").obj()]
+    webhook = Webhook(*nodes, make_pod_group("gang", 3, schedulingConstraints=constraint), *gang)
+    assert webhook.ask(gang[1], ["a0"]) == []
+    names = ["b0", "b1", "b2"]
+    assert sorted(name for pod in gang for name in webhook.ask(pod, names)) == names
+
+
 def test_a_topology_constraint_holds_if_the_scheduler_offers_all_nodes() -> None:
     nodes = [node("a0", rack="a"), node("b0", rack="b"), node("b1", rack="b"), node("c0", rack="c")]
     constraint = {"topology": [{"key": "rack"}]}
@@ -639,6 +695,19 @@ def test_the_rest_of_a_dry_runs_plan_is_planned_again_without_pods_of_lower_prio
     webhook = Webhook(*NODES[:3], *lesser, make_pod_group("gang", 2, priority=10), *gang, profiles=profiles)
     (first,) = webhook.ask(gang[0], NAMES[:2])
     assert webhook.ask(gang[1], [first, "n2"]) == ["n2"]
+
+
+def test_only_the_moved_member_of_a_dry_runs_plan_gets_another_node() -> None:
+    """It needs no eviction there, but the plan as a whole still does."""
+    lesser = make_pod("lesser").uid("lesser").req(cpu="4").node("n0").obj()
+    gang = members(3, priority=10)
+    webhook = Webhook(*NODES[:3], lesser, make_pod_group("gang", 3, priority=10), *gang)
+    assert webhook.ask(gang[0], ["n0"]) == ["n0"]
+    third = webhook.planned("m2")
+    tell(webhook.cache, [NODES[3]])
+    assert webhook.ask(gang[1], ["n3"]) == ["n3"]
+    assert webhook.ask(gang[2], NAMES) == [third]
+    assert webhook.observed.answered_from_plan == [1, 2, 2]
 
 
 def test_no_dry_run_is_expected_if_the_schedulers_filters_are_off() -> None:

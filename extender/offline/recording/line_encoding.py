@@ -209,13 +209,12 @@ class LineEncoder:
         line.victims = [victim.pod.key for victim in victims]
         yield line
 
-    def plan(self, head: DecisionHead, plan: Plan, request: PlanRequest, answered: Sequence[str]) -> Iterator[Line]:
-        """Yields the lines that record filter's plan for a group; `answered` has the members that kept their nodes."""
+    def plan(self, head: DecisionHead, plan: Plan, request: PlanRequest) -> Iterator[Line]:
+        """Yields the lines that record filter's plan for a group."""
         leaf = Leaf(plan.group, request.waiting, request.scheduled)
         line = PlanLine(
             at=head.at, moment=head.moment, number=plan.number, group=f"{PodGroup.__name__} {plan.group.key}",
-            tree=msgspec.Raw(_ENCODE(_tree(leaf))), draws=head.draws, answered=list(answered),
-            emptied=plan.is_emptied,
+            tree=msgspec.Raw(_ENCODE(_tree(leaf))), draws=head.draws, emptied=plan.is_emptied,
         )  # fmt: skip
         yield from self._ordering(line, head.order)
         yield from self._naming(head.at, request.call.names)

@@ -244,16 +244,14 @@ class PlanLine(_TreeLine, tag="plan"):
     Attributes:
         number: identifies the plan in the recorded process.
         nodes: the nodes in the request of the first call.
-        before: the number of the plan that this plan replaces; 0 for a new plan. If filter had answered a call about
-            a member from the replaced plan, the member kept its node.
-        answered: the UIDs of the members that kept their nodes.
+        before: the number of the plan that this plan replaces; 0 for a new plan. Members of the replaced plan that are
+            not waiting in `tree` keep their nodes.
         emptied: True if the group fits only once all pods of lower priority have left.
     """
 
     number: Count
     nodes: str = ""
     before: Count = 0
-    answered: list[str] = []
     emptied: bool = False
 
 
@@ -396,6 +394,6 @@ def elements(line: Line) -> int:
         case GroupLine():
             return len(line.draws) + len(line.placed) + len(line.victims)
         case PlanLine():
-            return len(line.draws) + len(line.placed) + len(line.answered)
+            return len(line.draws) + len(line.placed)
         case _:
             return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -58,6 +59,7 @@ from extender.verbs.preempt import Preempt
 from extender.verbs.prioritize import Prioritize, Scale
 
 _Group = TypeVar("_Group", PodGroup, CompositePodGroup)
+_MOST_PLANS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,26 +298,25 @@ class ReplayedPlans:
     """
 
     def __init__(self) -> None:
-        self._plans: dict[int, tuple[PlanLine, Plan]] = {}
+        self._plans: OrderedDict[int, tuple[PlanLine, Plan]] = OrderedDict()
         self.current = 0
 
     def add(self, line: PlanLine, plan: Plan) -> None:
+        """Stores a plan, and forgets the oldest one if there are too many."""
         self._plans[line.number] = line, plan
+        if len(self._plans) > _MOST_PLANS:
+            self._plans.popitem(last=False)
 
     def before(self, line: PlanLine) -> Plan | None:
         """Returns the plan that the plan in `line` replaces; None for a new plan.
 
-        `answered` of the returned plan is the set of members that keep their nodes, as recorded in `line`.
-
-        Raises:
-            MalformedCluster: the replaced plan is missing.
+        Raises MalformedCluster if the replaced plan is missing.
         """
         if not line.before:
             return None
         if not self.has(line.before):
             raise MalformedCluster(f"plan {line.before} is missing")
-        _, plan = self._plans[line.before]
-        return replace(plan, answered=plan.members.keys() & set(line.answered))
+        return self._plans[line.before][1]
 
     def has(self, number: int) -> bool:
         return number in self._plans

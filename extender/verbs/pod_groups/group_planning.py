@@ -17,12 +17,15 @@ from extender.groups import DecideOne, GroupDecision, GroupRules, Leaf, MemberDe
 from extender.groups.group_preemption import victim_units
 from extender.model.scheduling.pod_groups import PodGroup
 from extender.plugins.users.predicate import without_users_predicates
-from extender.preemption import leaving_victims
+from extender.preemption import evictable, leaving_victims
 from extender.runtime.clock import NO_DEADLINE, Deadline
 from extender.table import PodInfo, Table
 from extender.table.labels import ABSENT, Rows
 from extender.table.trial import Trial
+from extender.verbs.pod_groups.members import rows_in_dry_run
 
+_FEW_NODES = 8
+"""How many nodes are emptied to find one for a single member. To empty all takes a second for 30,000 pods."""
 OTHER_NODE = "the pod group is planned with the pod on another node"
 
 
@@ -83,6 +86,7 @@ class Plan:
         refusal: why the group is not placed; None if it is placed.
         is_emptied: True if the group fits only if all pods of lower priority are evicted.
         counted: the UIDs of the pods that were on the planned nodes when the plan was made.
+        domain: the names of the nodes in the topology domain that kube-scheduler is trying; None if it is not known.
         answered: the UIDs of the members about which kube-scheduler has got an answer in this pass over the group.
         cursor: the position in the cache's journal up to which the changes were compared with the plan.
         number: counts the plans of a process from 1.
@@ -99,6 +103,7 @@ class Plan:
     refusal: RefusedGroup | None
     is_emptied: bool
     counted: frozenset[str]
+    domain: frozenset[str] | None
     answered: set[str] = field(default_factory=set)
     cursor: int = 0
     number: int = 0
@@ -114,6 +119,10 @@ class Plan:
             self, members=members | self.members, decisions=decisions | self.decisions,
             nodes=before.nodes | self.nodes, answered=before.answered, touched=set(before.nodes),
         )  # fmt: skip
+
+    def has_domain_of(self, names: Sequence[str]) -> bool:
+        """Returns True if a request with these nodes can belong to the same topology domain as the plan."""
+        return self.domain is None or not names or names[0] in self.domain
 
     def node_of(self, uid: str) -> str | None:
         decision = self.decisions.get(uid)
@@ -243,6 +252,7 @@ class Planner:
             siblings = before.place(others, trial) if before is not None else ()
             leaf = Leaf(call.group, waiting, {*scheduled, *siblings})
             decision, is_emptied = self._decide(call, leaf, trial, before is not None and before.is_emptied)
+            domain = call.domain(table)
             nodes = frozenset(decision.placed.values())
             rows = [table.nodes.row_of[node] for node in nodes]
             counted = frozenset(info.uid for row in rows for info in table.pods.at(table.pods.on(row)))
@@ -251,25 +261,51 @@ class Planner:
         members = {info.uid: info for info in waiting}
         decisions = dict(decision.members) if decision.is_success else {}
         refusal = None if decision.is_success else _refusal(decision, waiting)
-        plan = Plan(call.group, call.profile, members, decisions, nodes, refusal, is_emptied, counted)
+        plan = Plan(
+            call.group, call.profile, members, decisions, nodes, refusal, is_emptied, counted,
+            None if domain is None else frozenset(table.nodes.names_of(domain)),
+        )  # fmt: skip
         return plan if before is None else plan.after(before)
 
     def _decide(self, call: MemberCall, leaf: Leaf, trial: Trial, emptied: bool) -> tuple[GroupDecision, bool]:
-        """Returns the decision, and True if the decision requires that all pods of lower priority are evicted."""
+        """Returns the decision, and True if the decision requires that all pods of lower priority are evicted.
+
+        `emptied`: True if that was so in the plan that is continued.
+        """
         decision = self._decision(call, leaf, trial, call.profile)
         if decision.is_success or not self._has_dry_runs:
-            return decision, False
+            return decision, emptied
+        if emptied and (moved := self._decision_on_few_emptied(call, leaf, trial)) is not None:
+            return moved, True
         in_tree = without_users_predicates(call.profile)
         if not emptied and in_tree is not None and self._decision(call, leaf, trial, in_tree).is_success:
             return decision, False
         units = victim_units(trial.table, leaf.group.priority)
         mark = trial.mark()
         for unit in units:
+            call.deadline.check("a plan without the pods of lower priority")
             for info, _ in unit.pods:
                 trial.take_away(info.uid)
         in_dry_run = self._decision(call, leaf, trial, call.profile) if units else decision
         trial.revert(mark)
         return (in_dry_run, True) if in_dry_run.is_success else (decision, False)
+
+    def _decision_on_few_emptied(self, call: MemberCall, leaf: Leaf, trial: Trial) -> GroupDecision | None:
+        """Decides about one member again, without the pods of lower priority on a few of the nodes in the request.
+
+        Returns None if several members wait, or if this one still finds no node.
+        """
+        table, (info, *others) = trial.table, leaf.waiting
+        rows = rows_in_dry_run(call.profile, info, table, call.rows(table))[:_FEW_NODES]
+        if others or not len(rows):
+            return None
+        mark = trial.mark()
+        for row in rows.tolist():
+            for victim in table.pods.at(evictable(table, table.pods.on(row), info.priority)):
+                trial.take_away(victim.uid)
+        decision = self._decision(call, leaf, trial, call.profile)
+        trial.revert(mark)
+        return decision if info.uid in decision.placed else None
 
     def _decision(self, call: MemberCall, leaf: Leaf, trial: Trial, profile: Profile) -> GroupDecision:
         domain = call.domain(trial.table)

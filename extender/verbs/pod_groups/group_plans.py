@@ -15,9 +15,11 @@ about each member only once in a pass, so a second call about a member begins a 
                                                                  again beside those already answered: PLACED or REFUSED
     REFUSED          a member not answered yet                   every node is refused
     any              a member answered before, or a new one      a new pass: the group is planned again
+    any              nodes of another topology domain            a new pass: the group is planned again
     any              (the group, its profile or a placed         the plan is dropped, and the next call plans again
                      member changed; a member was bound to
-                     another node; the plan is too old)
+                     another node; the plan, or a refusal,
+                     is too old)
 
 A plan reserves nothing: other pods are judged without it. `group_quorum` keeps a gang together at bind.
 
@@ -65,6 +67,12 @@ from extender.verbs.pod_groups.split_gangs import SplitGangs
 from extender.verbs.waiting import PAUSE_SECONDS, PAUSES
 
 MOST_PLANS = 8
+REFUSAL_SECONDS = 1.0
+"""How long after its last answer a plan that refuses the group may still be used.
+
+Changes of the cluster do not end such a plan, because it has no nodes. kube-scheduler asks about the members of one
+pass without a pause.
+"""
 
 
 class Dropped(Enum):
@@ -150,9 +158,11 @@ class GroupPlans:
             call = MemberCall(info, names, profile, group, deadline)
             plan = self._current(call)
             if plan is None:
-                plan = self._keep(self._plan(call))
+                plan = self._plan(call)
             elif not self._can_answer(plan, call):
-                plan = self._keep(self._plan_around(plan, call))
+                plan = self._plan_around(plan, call)
+            if plan is None:
+                return None
             plan.used_at = self._clock.monotonic()
             if self._observer is not None:
                 self._observer.answered_from(plan)
@@ -163,8 +173,11 @@ class GroupPlans:
         if (key := self._cache.groups.key_of(pod)) is not None:
             with self._lock:
                 plan = self._plans.get(key)
-            if plan is not None and plan.refusal is None and plan.node_of(pod.uid) not in (None, node_name):
-                self._drop(key, Dropped.BOUND_ELSEWHERE)
+                is_elsewhere = plan is not None and plan.node_of(pod.uid) not in (None, node_name)
+                if is_elsewhere:
+                    del self._plans[key]
+            if is_elsewhere:
+                self._telemetry.plan_dropped(Dropped.BOUND_ELSEWHERE.value)
 
     # ---- the plan that a call belongs to
 
@@ -190,9 +203,9 @@ class GroupPlans:
         reason: Dropped | None = None
         if plan.group.spec != call.group.spec or plan.profile is not call.profile:
             reason = Dropped.CHANGED
-        elif self._clock.monotonic() - plan.used_at > self._seconds:
+        elif self._clock.monotonic() - plan.used_at > (self._seconds if plan.refusal is None else REFUSAL_SECONDS):
             reason = Dropped.AGE
-        elif call.info.uid in plan.answered or call.info.uid not in plan.members:
+        elif call.info.uid in plan.answered or call.info.uid not in plan.members or not plan.has_domain_of(call.names):
             reason = Dropped.ASKED_AGAIN
         elif not self._still_applies(plan):
             reason = Dropped.CHANGED
@@ -244,14 +257,13 @@ class GroupPlans:
             finally:
                 trial.revert()
 
-    def _keep(self, plan: Plan) -> Plan:
+    def _keep(self, plan: Plan) -> None:
         with self._lock:
             self._plans[plan.group.key] = plan
             self._plans.move_to_end(plan.group.key)
             if len(self._plans) > MOST_PLANS:
                 self._plans.popitem(last=False)
         self._telemetry.group_planned("placed" if plan.refusal is None else "refused")
-        return plan
 
     def _drop(self, key: str, reason: Dropped) -> None:
         with self._lock:
@@ -260,13 +272,13 @@ class GroupPlans:
 
     # ---- planning
 
-    def _plan(self, call: MemberCall) -> Plan:
+    def _plan(self, call: MemberCall) -> Plan | None:
         """Plans nodes for all waiting members of the group, starting with the member that this call is about."""
         state = self._cache.groups.get(call.group.key)
         others = [info for info in state.ready() if info.uid != call.info.uid]
         return self._make_plan(call, state, [[call.info, *others]], None)
 
-    def _plan_around(self, before: Plan, call: MemberCall) -> Plan:
+    def _plan_around(self, before: Plan, call: MemberCall) -> Plan | None:
         """Plans another node for the member of the call; all others keep theirs.
 
         If there is no such node, plans nodes again for all members that have no answer yet.
@@ -280,15 +292,19 @@ class GroupPlans:
 
     def _make_plan(
         self, call: MemberCall, state: GroupState, attempts: Sequence[Sequence[PodInfo]], before: Plan | None
-    ) -> Plan:
+    ) -> Plan | None:
         """Plans nodes for the first of `attempts`, or for the next if that gives the call's member no node.
 
-        If the last plan refuses the group, ends its members' nominations.
+        Members that have got a node since `state` was read count as scheduled. Returns None if the call's member is one
+        of them. If the last plan refuses the group, ends its members' nominations.
         """
         cursor = self._cache.cursor()  # The cursor is read before the table, so that no change is missed.
         with self._cache.snapshot("groups", call.deadline) as table:
-            scheduled = [uid for uid in state.scheduled if uid in table.pods.slot_of]
-            for waiting in attempts:
+            if call.info.uid in table.pods.slot_of:
+                return None
+            scheduled = [uid for uid in (*state.unscheduled, *state.scheduled) if uid in table.pods.slot_of]
+            for members in attempts:
+                waiting = [info for info in members if info.uid not in table.pods.slot_of]
                 request = PlanRequest(call, waiting, scheduled, before)
                 plan = self._number(request, table, cursor)
                 if plan.node_of(call.info.uid) is not None and (before is None or plan.is_emptied == before.is_emptied):
@@ -296,6 +312,7 @@ class GroupPlans:
             void = void_nominations(plan, request, table)
         for uid, node_name in void:
             self._cache.nominate(uid, "", instead_of=node_name)
+        self._keep(plan)
         return plan
 
     def _number(self, request: PlanRequest, table: Table, cursor: int) -> Plan:
