@@ -198,7 +198,10 @@ class WebhookProcess:
         if not self._plans_groups():
             return None
         judge = MemberJudge(Random())  # noqa: S311  ties between nodes
-        return SplitGangs(self._cache, self._profiles.of, judge, self._setup.clock, self._setup.limit)
+        return SplitGangs(
+            self._cache, self._profiles.of, judge, self._setup.clock, self._setup.limit,
+            is_undecided=lambda uid: self._quorum.is_undecided(uid),
+        )  # fmt: skip
 
     def _group_plans(self, split: SplitGangs | None) -> GroupPlans | None:
         """Returns the object that plans pod groups for `filter`; None if groups are not planned."""

@@ -76,13 +76,20 @@ class SlowRule:
 
 
 class FakeBinder:
-    """A ports.Binder that remembers (uid, node) of each bind; `errors` are raised first, one a call."""
+    """A ports.Binder that remembers (uid, node) of each bind; `errors` are raised first, one a call.
+
+    Attributes:
+        during: called once, by the next bind, before it is answered.
+    """
 
     def __init__(self, *errors: ExtenderError) -> None:
         self.bound: list[tuple[str, str]] = []
         self.errors = list(errors)
+        self.during: Callable[[], object] = lambda: None
 
     def bind(self, binding: Binding) -> None:
+        during, self.during = self.during, lambda: None
+        during()
         if self.errors:
             raise self.errors.pop(0)
         self.bound.append((binding.uid, binding.node))

@@ -17,6 +17,7 @@ from extender.model.scheduling.pod_groups import PodGroup
 from extender.runtime.clock import ManualClock, TimeLimit
 from extender.runtime.ports import Telemetry
 from extender.scheduler.group_members import MemberJudge
+from extender.table import PodInfo
 from extender.table.features import FeatureGates
 from extender.verbs.bind import Bind
 from extender.verbs.filter import Filter
@@ -81,15 +82,16 @@ class Webhook:
             self.clock,
             TimeLimit(self.clock, 5.0),
             lambda info: self.ended.append((info.uid, info.pod.status.nominated_node_name)),
+            lambda uid: self.quorum.is_undecided(uid),
         )
         plans = GroupPlans(
             self.cache, judge, Telemetry(), self.clock, 30.0, pause=self.clock.advance, split=self.split
         )  # fmt: skip
         self.filter = Filter(self.cache, PROFILES, Telemetry(), plans=plans)
-        quorum = GroupQuorum(self.cache, Telemetry(), 0.0, 0, split=self.split)
+        self.quorum = GroupQuorum(self.cache, Telemetry(), 0.0, 0, split=self.split)
         confirmation = Confirmation(self.cache, lambda _: None)
         self.binder = FakeBinder(*errors)
-        self.verb = Bind(self.cache, PROFILES, self.binder, Telemetry(), confirmation=confirmation, quorum=quorum)
+        self.verb = Bind(self.cache, PROFILES, self.binder, Telemetry(), confirmation=confirmation, quorum=self.quorum)
 
     def ask(self, pod: Object) -> list[str]:
         names: list[str] = answer(self.filter, args(pod, names=NAMES))["NodeNames"]
@@ -160,6 +162,38 @@ def test_a_member_whose_bind_is_refused_keeps_its_room() -> None:
         assert webhook.bind(member(index), f"n{index}") == ""
     webhook.binder.errors.append(Refused("the API server is down", 503))
     assert webhook.bind(member(3), "n3") == "the API server is down"
+    assert len(webhook.ask(OTHER)) == 1
+
+
+def test_a_member_whose_bind_is_refused_keeps_its_room_while_the_others_are_being_bound() -> None:
+    webhook = split_at_start([])
+    webhook.split.keep_room()  # from now on, only gangs with a failed bind are looked at
+    offered: list[str] = []
+
+    def while_the_first_has_no_answer() -> None:
+        webhook.binder.errors.append(Refused("too many requests", 429))
+        assert webhook.bind(member(1), "n1") == "too many requests"
+        offered.extend(webhook.ask(OTHER))
+
+    webhook.binder.during = while_the_first_has_no_answer
+    assert webhook.bind(member(0), "n0") == ""
+    assert len(offered) == 1
+
+
+def test_a_gang_keeps_room_while_its_only_bind_has_no_answer() -> None:
+    webhook = Webhook(*NODES, GANG, *members([]), OTHER, errors=[OutcomeUnknown("no answer")])
+    assert webhook.bind(member(0), "n0") == "no answer"
+    assert len(webhook.ask(OTHER)) == 1
+
+
+def test_a_gang_keeps_room_from_its_first_binding_on() -> None:
+    webhook = split_at_start([])
+    webhook.quorum.most_seconds = 1.0
+    infos = [PodInfo(msgspec.convert(member(index), Pod)) for index in range(2)]
+    with webhook.quorum.uncounted(infos[0], "n0"), webhook.quorum.uncounted(infos[1], "n1"):
+        for index, info in enumerate(infos):
+            webhook.cache.assume(info, f"n{index}")
+        assert webhook.ask(OTHER) == ["n2", "n3", "n4"]
     assert len(webhook.ask(OTHER)) == 1
 
 

@@ -121,6 +121,10 @@ class GroupQuorum:
             with self._lock:
                 self._undecided.discard(info.uid)
 
+    def is_undecided(self, uid: str) -> bool:
+        """Returns True while the pod is assumed, but its Binding must not be sent yet."""
+        return uid in self._undecided
+
     def wait(self, info: PodInfo, seconds_left: float = inf) -> None:
         """Waits until enough members of the pod's gang can be bound, but not longer than `seconds_left`.
 

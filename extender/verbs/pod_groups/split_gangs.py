@@ -3,7 +3,8 @@
 A gang is split if some of its members are bound, but fewer than it needs. That can happen if the API server or this
 process fails in the middle of the gang's binds, or if a member no longer fits then. The other members are tried again
 later, and until then other pods could get their places. So they are nominated to nodes in the cache, where pods of the
-same or a lower priority leave them room. The webhook and the scheduler's loop both use this.
+same or a lower priority leave them room. A member whose Binding is sent counts as bound, because other pods would not
+wait for the answer. The webhook and the scheduler's loop both use this.
 
 No room is kept if the waiting members do not all fit, or for members that are created later.
 """
@@ -66,6 +67,7 @@ class SplitGangs:
         limit: the time limit of a decision. Each call of `keep_room` may take half of it, because plans call users'
             rules, and the decision itself follows.
         on_end: called with a member whose nomination has just ended, as it was before that.
+        is_undecided: returns True while this assumed pod (its UID) waits in bind, so that its Binding is not sent yet.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class SplitGangs:
         clock: Clock,
         limit: TimeLimit = NO_LIMIT,
         on_end: Callable[[PodInfo], object] = lambda _: None,
+        is_undecided: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._cache = cache
         self._profile_of = profile_of
@@ -83,6 +86,7 @@ class SplitGangs:
         self._clock = clock
         self._limit = limit.half()
         self._on_end = on_end
+        self._is_undecided = is_undecided
         self._planning = Lock()
         self._lock = Lock()  # guards what follows; a failed bind must not wait for a plan
         self._suspects: dict[str, _Suspect] = {}  # by the key of the gang
@@ -131,7 +135,7 @@ class SplitGangs:
         if group is None or group.parent_key is not None or not _can_be_split(group, state, bound):
             self._end_nominations(suspect, state)
             self._replace(key, suspect, None)
-        elif bound:
+        elif not all(map(self._is_undecided, state.scheduled)):
             self._replace(key, suspect, self._followed(suspect) or self._planned(group, state, suspect, deadline))
 
     def _replace(self, key: str, before: _Suspect, after: _Suspect | None) -> None:
