@@ -241,6 +241,8 @@ class Bind:
     # ---- cases in which the pod has no node
 
     def _bind_first(self, binding: Binding, checked: bool) -> ExtenderBindingResult:
+        if checked:
+            self._quorum.keep_room()  # filter may have answered before another leader split a gang
         deadline = self._limit.begin()
         info = self._cache.find_pod(binding.uid, binding.key)
         if info is None:

@@ -197,6 +197,12 @@ def test_a_gang_keeps_room_from_its_first_binding_on() -> None:
     assert len(webhook.ask(OTHER)) == 1
 
 
+def test_a_bind_leaves_the_room_of_a_gang_that_an_earlier_process_has_split() -> None:
+    """The earlier process has answered the call of filter."""
+    webhook = split_at_start(["n0", "n1", "n2"], make_pod("full").uid("full").req(cpu="4").node("n3").obj())
+    assert webhook.bind(OTHER, "n4") == "n4 no longer fits: Insufficient cpu"
+
+
 def test_a_gang_none_of_whose_members_could_be_bound_keeps_no_room() -> None:
     webhook = Webhook(*NODES, GANG, *members([]), OTHER, errors=[Refused("the API server is down", 503)] * 4)
     for index in range(4):

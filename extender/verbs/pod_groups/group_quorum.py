@@ -101,6 +101,11 @@ class GroupQuorum:
         self._rounds: dict[str, _Round] = {}
         self._undecided: set[str] = set()
 
+    def keep_room(self) -> None:
+        """Keeps room for split gangs, see SplitGangs. Call it before the check of a pod that is to be bound."""
+        if self._split is not None:
+            self._split.keep_room()
+
     @contextmanager
     def uncounted(self, info: PodInfo, node_name: str) -> Iterator[None]:
         """Keeps the pod from counting as a placed member, until `wait` allows the bind or the `with` block ends.
