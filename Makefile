@@ -52,7 +52,7 @@ test-faults: $(READY) ## hold every kind of write back while its sender ends in 
 test-jobs: $(READY) ## bind 200 Jobs of 10 pods, each in its own PodGroup, with the loop and with the webhook
 	JOBS=200 $(VENV)/bin/pytest tests/end_to_end/test_pod_groups.py -k jobs
 
-test-webhook-gangs: $(READY) ## kill scheduler, webhook and API server while 1,000 gangs are bound; about half an hour
+test-webhook-gangs: $(READY) ## kill scheduler, webhook, leader and API server while 1,000 gangs are bound; about an hour
 	SOAK=1 $(VENV)/bin/pytest -s tests/faults/test_webhook_gangs.py
 
 fuzz: $(READY) ## send 1,000,000 mutated requests to one process, whose memory must stay level; takes half an hour on two cores

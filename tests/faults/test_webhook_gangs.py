@@ -1,4 +1,4 @@
-"""Gangs over a resource that only a user's rule knows, while scheduler, extender and API server are killed.
+"""Gangs over a resource that only a user's rule knows, while scheduler, extender, API server or leaders come to an end.
 
 kube-scheduler's own filters see room everywhere, so it is the webhook alone that keeps gangs together.
 """
@@ -8,19 +8,26 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
 from tests.builders import Object, make_node, make_pod, make_pod_group
 from tests.end_to_end.group_plane import FLAGS, GATES, GroupControlPlane
+from tests.end_to_end.service import Service
+from tests.faults.client import Request
+from tests.faults.contender import Contender
+from tests.faults.injection import FAULTS, Call, Fault, Injector, Severity
 from tests.faults.mortal import MortalExtender
+from tests.faults.proxy import FaultyProxy, kubeconfig_through, proxy_before
 from tests.faults.sizes import GANGS, SEED, SETTLE_SECONDS, SOAKING
-from tests.running import SCHEDULER_NAME
+from tests.faults.test_two_leaders import ELECTION, killed, terminated
+from tests.running import SCHEDULER_NAME, RunningExtender
 from tests.stock.build import Binaries
 from tests.stock.process import Process
 from tests.stock.waiting import wait_until
@@ -31,6 +38,13 @@ NODES, PLACES = 16, 5
 IN_ROUND = 12
 """The gangs that compete in one round: they have some 108 members for 80 places."""
 QUIET_SECONDS = 3.0
+TAKE_OVER_SECONDS = 60.0
+SLOW_BINDS = Severity(
+    {Call.BIND: 1.0},
+    hang_seconds=(0.05, 0.6),
+    faults={**FAULTS, Call.BIND: (*[Fault.DELAYED] * 6, Fault.HUNG, Fault.THROTTLED)},
+)
+"""Binding a gang takes a while, and of eight Bindings two are lost: one without an answer, one with a refusal."""
 RULE = """
 from extender import NodeInfo, Pod, predicate
 
@@ -61,10 +75,9 @@ class Gang:
 class MortalScheduler:
     """kube-scheduler with the extender, through any number of deaths."""
 
-    def __init__(self, plane: GroupControlPlane, extender: MortalExtender) -> None:
+    def __init__(self, plane: GroupControlPlane, configuration: dict[str, Any]) -> None:
         self._plane = plane
-        quick = {"podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 3}
-        self._configuration = {**extender.running.configuration(), **quick}
+        self._configuration = {**configuration, "podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 3}
         self._stack = ExitStack()
         self._process: Process
         self.start()
@@ -87,17 +100,69 @@ def plane(stock_binaries: Binaries, tmp_path: Path) -> Iterator[GroupControlPlan
         yield plane
 
 
-@contextmanager
-def cluster(plane: GroupControlPlane, directory: Path) -> Iterator[tuple[MortalExtender, MortalScheduler]]:
+def flags(kubeconfig: Path, directory: Path) -> list[str]:
+    """Writes the rule and its policy; returns the flags of an extender that uses them."""
     (directory / "places.py").write_text(RULE)
     (directory / "policy.yaml").write_text(json.dumps(POLICY))
-    flags = ("--kubeconfig", str(plane.kubeconfig), "--policy", str(directory / "policy.yaml"), *FLAGS)
-    with MortalExtender(directory, *flags, "--settle-seconds", "2", "--activate-after-seconds", "2") as extender:
-        scheduler = MortalScheduler(plane, extender)
-        try:
-            yield extender, scheduler
-        finally:
-            scheduler.close()
+    quick = ("--settle-seconds", "2", "--activate-after-seconds", "2")
+    return ["--kubeconfig", str(kubeconfig), "--policy", str(directory / "policy.yaml"), *FLAGS, *quick]
+
+
+@contextmanager
+def cluster(plane: GroupControlPlane, directory: Path) -> Iterator[tuple[MortalExtender, MortalScheduler]]:
+    with (
+        MortalExtender(directory, *flags(plane.kubeconfig, directory)) as extender,
+        closing(MortalScheduler(plane, extender.running.configuration())) as scheduler,
+    ):
+        yield extender, scheduler
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """Two replicas behind a Service, which kube-scheduler calls, and a proxy before the API server."""
+
+    both: tuple[Contender, Contender]
+    proxy: FaultyProxy
+    plane: GroupControlPlane
+
+    def leader_and_other(self) -> tuple[Contender, Contender]:
+        assert wait_until(lambda: any(each.ready() for each in self.both), TAKE_OVER_SECONDS)
+        leader, other = sorted(self.both, key=lambda each: not each.ready())
+        return leader, other
+
+    def depose(self, _: Contender, other: Contender) -> None:
+        """Loses the leader's renewals until the other leads; then the old leader lives on as the standby."""
+        holder = self.plane.client.get("Lease", "extender")["spec"]["holderIdentity"].encode()
+
+        def is_renewal(request: Request) -> bool:
+            return request.name.startswith("PUT ") and "/leases/" in request.name and holder in request.data
+
+        self.proxy.hold(is_renewal, resets=True)
+        assert wait_until(other.ready, TAKE_OVER_SECONDS)
+        self.proxy.let_pass()
+
+    def end_a_leader(self, end: Callable[[Contender, Contender], None], gangs: list[Gang], random: Random) -> bool:
+        """Ends a leader that has bound pods, at a random moment; returns True if a gang is partly bound then."""
+        leader, other = self.leader_and_other()
+        before = places(self.plane)
+        wait_until(lambda: places(self.plane) != before, 5.0)
+        time.sleep(random.uniform(0.0, 0.6))
+        is_split = bool(partly_bound(places(self.plane), gangs))
+        end(leader, other)
+        return is_split
+
+
+@contextmanager
+def two_replicas(plane: GroupControlPlane, directory: Path) -> Iterator[Replicas]:
+    with proxy_before(plane, Injector(SEED, SLOW_BINDS)) as proxy:
+        options = [*flags(kubeconfig_through(proxy, plane, directory), directory), *ELECTION]
+        with (
+            Contender(directory, *options) as one,
+            Contender(directory, *options) as two,
+            Service([(each.port, each.ready) for each in (one, two)]) as service,
+            closing(MortalScheduler(plane, RunningExtender(one.running.process, service.port).configuration())),
+        ):
+            yield Replicas((one, two), proxy, plane)
 
 
 def restart_api_server(plane: GroupControlPlane) -> None:
@@ -144,14 +209,42 @@ def settle(plane: GroupControlPlane, gangs: list[Gang]) -> dict[str, str]:
     return last
 
 
-def test_no_gang_is_partly_bound_after_any_death(plane: GroupControlPlane, tmp_path: Path) -> None:
-    random = Random(SEED)
+def create_nodes(plane: GroupControlPlane) -> None:
     nodes = [
         make_node(f"n{i}").label(places=str(PLACES)).capacity(cpu="64", memory="64Gi", pods="110") for i in range(NODES)
     ]
     plane.client.create(*(node.obj() for node in nodes))
-    whole = deaths = 0
-    slowest = 0.0
+
+
+def rounds(random: Random) -> Iterator[list[Gang]]:
+    for begin in range(0, GANGS, IN_ROUND):
+        yield [Gang(f"gang{begin + i}", random.randint(2, 16)) for i in range(min(IN_ROUND, GANGS - begin))]
+
+
+class Settling:
+    """Checks how each round ends."""
+
+    def __init__(self, plane: GroupControlPlane) -> None:
+        self._plane = plane
+        self._whole = 0
+        self._slowest = 0.0
+
+    def check(self, gangs: list[Gang]) -> None:
+        """Waits until all is done; checks that all gangs are whole that can be; deletes the pods."""
+        began_at = time.monotonic()
+        bound = settle(self._plane, gangs)
+        self._slowest = max(self._slowest, time.monotonic() - began_at)
+        assert (partly_bound(bound, gangs), fitting(bound, gangs)) == ({}, [])
+        self._whole += len({pod.rpartition("-")[0] for pod in bound})
+        clean_up_pods(self._plane)
+
+    def __str__(self) -> str:
+        return f"{self._whole} of {GANGS} gangs bound whole, settled after {self._slowest:.0f} s at most"
+
+
+def test_no_gang_is_partly_bound_after_any_death(plane: GroupControlPlane, tmp_path: Path) -> None:
+    random, settling, deaths = Random(SEED), Settling(plane), 0
+    create_nodes(plane)
     with cluster(plane, tmp_path) as (extender, scheduler):
         kills = [
             lambda: extender.kill(worker_only=False),
@@ -159,20 +252,32 @@ def test_no_gang_is_partly_bound_after_any_death(plane: GroupControlPlane, tmp_p
             scheduler.kill,
             lambda: restart_api_server(plane),
         ]
-        for begin in range(0, GANGS, IN_ROUND):
-            gangs = [Gang(f"gang{begin + i}", random.randint(2, 16)) for i in range(min(IN_ROUND, GANGS - begin))]
+        for gangs in rounds(random):
             for part in (gangs[turn::4] for turn in range(4)):
                 plane.client.create_many(obj for gang in part for obj in gang.objects())
                 time.sleep(random.uniform(0.02, 0.8))
                 random.choice(kills)()
                 deaths += 1
-            began_at = time.monotonic()
-            bound = settle(plane, gangs)
-            slowest = max(slowest, time.monotonic() - began_at)
-            assert (partly_bound(bound, gangs), fitting(bound, gangs)) == ({}, [])
-            whole += len({pod.rpartition("-")[0] for pod in bound})
-            clean_up_pods(plane)
-        print(f"\ngangs: {whole} of {GANGS} bound whole, {deaths} deaths, settled after {slowest:.0f} s at most")
+            settling.check(gangs)
+        print(f"\n{settling}, {deaths} deaths")
+        assert "Traceback" not in "".join(path.read_text() for path in tmp_path.glob("extender-*.log"))
+
+
+def test_no_gang_is_partly_bound_after_any_change_of_leader(plane: GroupControlPlane, tmp_path: Path) -> None:
+    random, settling = Random(SEED), Settling(plane)
+    splits: list[bool] = []
+    create_nodes(plane)
+    with two_replicas(plane, tmp_path) as replicas:
+        ends = (replicas.depose, killed, terminated)
+        for gangs in rounds(random):
+            for turn, end in enumerate(ends):
+                plane.client.create_many(obj for gang in gangs[turn :: len(ends)] for obj in gang.objects())
+                splits.append(replicas.end_a_leader(end, gangs, random))
+            settling.check(gangs)
+        transitions = plane.client.get("Lease", "extender")["spec"]["leaseTransitions"]
+        print(f"\n{settling}, {len(splits)} leaders ended, {sum(splits)} while a gang was partly bound;", end=" ")
+        print(f"the lease changed hands {transitions} times")
+        assert any(splits)
         assert "Traceback" not in "".join(path.read_text() for path in tmp_path.glob("extender-*.log"))
 
 
