@@ -13,7 +13,7 @@ so groups and placements always agree. Source: upstream backend/cache/podgroupst
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -58,10 +58,12 @@ class GroupState:
 
     def ready(self) -> list[PodInfo]:
         """Returns the members without a node that a scheduler may try now, in the order in which they are tried."""
-        infos = self.unscheduled.values()
-        return sorted(
-            (info for info in infos if not (info.pod.terminating or info.pod.spec.scheduling_gates)), key=_turn
-        )
+        return ready(self.unscheduled.values())
+
+
+def ready(infos: Iterable[PodInfo]) -> list[PodInfo]:
+    """Returns the members of a group that a scheduler may try now, in the order in which they are tried."""
+    return sorted((info for info in infos if not (info.pod.terminating or info.pod.spec.scheduling_gates)), key=_turn)
 
 
 class GroupStates:
@@ -127,12 +129,6 @@ class GroupStates:
         with self._locked("group_count"):
             return len(self._groups.get(key, ()))
 
-    def has_members(self, key: str, *, at_least: int, including: str) -> bool:
-        """Returns True if the group has `at_least` or more members in the cache, and this pod is one of them."""
-        with self._locked("group_has_members"):
-            members = self._groups.get(key, {})
-            return including in members and len(members) >= at_least
-
     def is_waiting(self, key: str, uid: str) -> bool:
         """Returns True if the cache has the pod as a member of the group, and the pod has no node."""
         with self._locked("group_waiting"):
@@ -160,11 +156,43 @@ class GroupStates:
         with self._locked("group_root"):
             return self._root_of(GroupName.of(group), group)
 
-    def tree(self, root: GroupName, waiting: Mapping[str, Sequence[PodInfo]]) -> Tree | None:
+    def is_root(self, group: PodGroup | CompositePodGroup) -> bool:
+        """Returns True if the group has no parent, or if the feature gate of parents is off."""
+        return self._parent_of(group) is None
+
+    def path(self, key: str) -> Sequence[PodGroup | CompositePodGroup]:
+        """Returns the PodGroup and the groups above it, the root last; empty if one of them does not exist."""
+        with self._locked("group_path"):
+            group = self._objects.get(GroupName(PodGroup.__name__, key))
+            path: list[PodGroup | CompositePodGroup] = []
+            while group is not None and group not in path:
+                path.append(group)
+                if (parent := self._parent_of(group)) is None:
+                    return path
+                group = self._objects.get(parent)
+            return ()
+
+    def family(self, key: str, member: str | None = None) -> tuple[PodGroup | CompositePodGroup, ...]:
+        """Returns all groups of the PodGroup's tree, the root first; empty if the tree has no root.
+
+        If `member` is given, the result is also empty unless the cache has the pod with this UID as a member of the
+        PodGroup, and all pods that the tree needs.
+        """
+        with self._locked("group_family"):
+            name = self._root(key)
+            root = self._objects.get(name)
+            if root is None or self._parent_of(root) is not None:
+                return ()
+            if member is not None and (member not in self._groups.get(key, ()) or self._shortage(name, root)):
+                return ()
+            return (root,) if isinstance(root, PodGroup) else tuple(self._below(root))
+
+    def tree(self, root: GroupName, waiting: Mapping[str, Sequence[PodInfo]] | None = None) -> Tree | None:
         """Returns the tree below a root, with its scheduled members; None if `root` does not exist or has a parent.
 
         Args:
-            waiting: PodGroup's key -> the members to place, in the order in which they are tried.
+            waiting: PodGroup's key -> the members to place, in the order in which they are tried. None means all
+                members without a node, in any order.
         """
         with self._locked("group_tree"):
             group = self._objects.get(root)
@@ -203,13 +231,23 @@ class GroupStates:
             group = self._objects.get(parent)
         return path[-1]
 
-    def _tree(self, group: PodGroup | CompositePodGroup, waiting: Mapping[str, Sequence[PodInfo]]) -> Tree:
-        if isinstance(group, PodGroup):
-            members = self._groups.get(group.key, {})
-            scheduled = {uid: info for uid, (state, info) in members.items() if state is not MemberState.UNSCHEDULED}
-            return Leaf(group, waiting.get(group.key, ()), scheduled)
-        children = [self._objects[child] for child in self._children.get(GroupName.of(group), ())]
-        return Composite(group, [self._tree(child, waiting) for child in sorted(children, key=_age)])
+    def _tree(self, group: PodGroup | CompositePodGroup, waiting: Mapping[str, Sequence[PodInfo]] | None) -> Tree:
+        if not isinstance(group, PodGroup):
+            return Composite(group, [self._tree(child, waiting) for child in self._children_of(group)])
+        members = self._groups.get(group.key, {})
+        scheduled = {uid: info for uid, (state, info) in members.items() if state is not MemberState.UNSCHEDULED}
+        if waiting is None:
+            return Leaf(group, [info for uid, (_, info) in members.items() if uid not in scheduled], scheduled)
+        return Leaf(group, waiting.get(group.key, ()), scheduled)
+
+    def _children_of(self, group: CompositePodGroup) -> list[PodGroup | CompositePodGroup]:
+        """Returns the child groups in the order in which they are tried."""
+        return sorted((self._objects[child] for child in self._children.get(GroupName.of(group), ())), key=_age)
+
+    def _below(self, group: PodGroup | CompositePodGroup) -> Iterator[PodGroup | CompositePodGroup]:
+        yield group
+        for child in () if isinstance(group, PodGroup) else self._children_of(group):
+            yield from self._below(child)
 
     def _shortage(self, name: GroupName, group: PodGroup | CompositePodGroup) -> str | None:
         if isinstance(group, PodGroup):

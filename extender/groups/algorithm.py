@@ -94,6 +94,7 @@ def decide_group(
     rules: GroupRules = DEFAULT_RULES,
     choose: Choose = _first,
     observer: PlacementObserver = UNOBSERVED,
+    rows: Rows | None = None,
 ) -> GroupDecision:
     """Decides about the whole tree of groups, and undoes all changes to `trial` before it returns.
 
@@ -102,6 +103,7 @@ def decide_group(
         decide_one: decides about one member on the trial's table.
         choose: chooses between placements with the same score. If every placement refuses the group, chooses the
             refusal to report. Upstream chooses at random.
+        rows: the nodes to consider; None means all nodes.
 
     Raises what `decide_one` raises.
     """
@@ -109,7 +111,7 @@ def decide_group(
     try:
         for info in waiting_members(root):  # upstream ignores the nominations of members while it schedules their group
             trial.withdraw(info.uid)
-        decision = _Attempt(trial, decide_one, rules, choose, observer).decide(root, None)
+        decision = _Attempt(trial, decide_one, rules, choose, observer).decide(root, rows)
     finally:
         trial.revert(mark)
     if decision.is_success and not decision.placed:  # all members have a node already, or the group is empty

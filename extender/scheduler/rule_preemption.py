@@ -137,7 +137,7 @@ class RulePreemption:
         """Returns the pod's group if the group preempts as a whole; None if the pod preempts alone."""
         key = self._cache.groups.key_of(info.pod)
         group = self._cache.groups.find(key) if key is not None else None
-        return group if group is not None and group.parent_key is None else None
+        return group if group is not None and self._cache.groups.is_root(group) else None
 
     def _plan_for_group(self, info: PodInfo, group: PodGroup) -> _Plan | None:
         """Returns the evictions for the pod's group.

@@ -10,10 +10,10 @@ from tests.stock.cleaning import clean
 from tests.stock.control_plane import ControlPlane
 
 GATES = ("GenericWorkload=true", "WorkloadWithJob=true")
-_TREES = ("TopologyAwareWorkloadScheduling=true", "CompositePodGroup=true", "DRAWorkloadResourceClaims=true")
+TREES = ("TopologyAwareWorkloadScheduling=true", "CompositePodGroup=true", "DRAWorkloadResourceClaims=true")
 FLAGS = ("--feature-gates", "GenericWorkload=true")
 """The flags of `extender serve` and `extender schedule`."""
-TREE_FLAGS = (FLAGS[0], ",".join((FLAGS[1], *_TREES)))
+TREE_FLAGS = (FLAGS[0], ",".join((FLAGS[1], *TREES)))
 """The same, with topology constraints, trees of groups, and claims of groups."""
 
 
@@ -22,7 +22,7 @@ class GroupControlPlane(ControlPlane):
 
     apiserver_flags = (
         f"{ControlPlane.apiserver_flags[0]},PodGroupProtection",
-        f"--feature-gates={','.join((*GATES, *_TREES))}",
+        f"--feature-gates={','.join((*GATES, *TREES))}",
         "--runtime-config=scheduling.k8s.io/v1beta1=true,scheduling.k8s.io/v1alpha3=true",
     )
 

@@ -27,6 +27,7 @@ from tests.end_to_end.group_plane import (
     FLAGS,
     GATES,
     TREE_FLAGS,
+    TREES,
     GroupControlPlane,
     bound,
     clean_up,
@@ -222,10 +223,44 @@ def test_the_loop_binds_trees_whole_or_not_at_all(plane: GroupControlPlane, tmp_
             assert wait_until(lambda name=name: group_condition(plane, name) == ("True", "Scheduled", ""))
 
 
-def branch(name: str) -> list[Object]:
+def branch(name: str, **spec: Object) -> list[Object]:
     """A gang of two below the tree; each member needs half a large node."""
-    group = make_pod_group(name, 2, parentCompositePodGroupName="tree", workloadRef=template(name))
+    group = make_pod_group(name, 2, parentCompositePodGroupName="tree", workloadRef=template(name), **spec)
     return [group, *(make_pod(f"{name}-{i}").req(cpu="2").group(name).obj() for i in range(2))]
+
+
+TREES_ONLY = {
+    "multiPoint": {
+        **GANGS_ONLY["multiPoint"],
+        "enabled": [*GANGS_ONLY["multiPoint"]["enabled"], {"name": "TopologyPlacementGenerator"}],
+    }
+}
+
+
+@pytest.mark.parametrize(
+    "constraint", [{}, {"schedulingConstraints": {"topology": [{"key": "rack"}]}}], ids=["anywhere", "each in a rack"]
+)
+def test_the_webhook_alone_splits_no_tree(plane: GroupControlPlane, tmp_path: Path, constraint: Object) -> None:
+    """Only the webhook knows what fits: at first one child group, but the tree needs two."""
+    racks(plane, first="4")
+    with (
+        serve(plane.kubeconfig, tmp_path, *TREE_FLAGS, "--no-scheduler-filters") as extender,
+        plane.scheduler(extender.configuration(plugins=TREES_ONLY), gates=(*GATE, *TREES)),
+    ):
+        children = [pod for name in ("left", "right") for pod in branch(name, **constraint)]
+        plane.client.create(make_composite_pod_group("tree", 2, workloadRef=template("tree")), *children)
+        condition = wait_until(lambda: group_condition(plane, "left"))
+        assert condition
+        assert condition[:2] == ("False", "Unschedulable")
+        assert bound(plane) == {}
+        racks(plane, second="4")
+        assert wait_until(lambda: len(bound(plane)) == 4, 60)
+        assert Counter(bound(plane).values()) == {"first": 2, "second": 2}
+        racks_of_left = {node for pod, node in bound(plane).items() if pod.startswith("left")}
+        assert len(racks_of_left) == 1 or not constraint
+        assert extender.metric('extender_binds_total{result="unfit"}') == 0
+        for name in ("left", "right"):
+            assert wait_until(lambda name=name: group_condition(plane, name) == ("True", "Scheduled", ""))
 
 
 def template(name: str) -> Object:

@@ -22,6 +22,8 @@ from extender.table.labels import Rows
 from tests.builders import Object
 
 PROFILES = Profiles([default_profile()])
+TREES = FeatureGates(generic_workload=True, topology_aware_workload_scheduling=True, composite_pod_group=True)
+"""Groups may have parents."""
 
 
 def cache_of(

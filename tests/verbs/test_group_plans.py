@@ -15,12 +15,12 @@ import pytest
 
 from extender import Rows, Table, predicate
 from extender.cache.cache import Cache
-from extender.cache.groups import GroupState
 from extender.errors import DeadlineExceeded
 from extender.framework.profile import Profiles, WeightedPriority
+from extender.groups import Tree
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.model.scheduling.pod_groups import COSCHEDULING_LABEL
+from extender.model.scheduling.pod_groups import COSCHEDULING_LABEL, GroupName
 from extender.plugins.node_resources.allocation import CPU_AND_MEMORY, ResourceWeights
 from extender.plugins.node_resources.allocation_scores import NodeResourcesFitScore
 from extender.plugins.registry import default_profile
@@ -493,15 +493,15 @@ def test_a_member_that_is_being_bound_while_it_is_asked_about_has_its_node() -> 
 
 def assume_during_plan(webhook: Webhook, name: str, node_name: str) -> None:
     """Lets a bind assume the member after the next plan has read the group's members."""
-    read = webhook.cache.groups.get
+    read = webhook.cache.groups.tree
 
-    def get(key: str) -> GroupState:
-        state = read(key)
-        webhook.cache.groups.get = read  # type: ignore[method-assign]  # the race happens once
+    def tree(root: GroupName) -> Tree | None:
+        found = read(root)
+        webhook.cache.groups.tree = read  # type: ignore[method-assign]  # the race happens once
         assert webhook.cache.assume(PodInfo(webhook.pod(name)), node_name) is None
-        return state
+        return found
 
-    webhook.cache.groups.get = get  # type: ignore[method-assign]  # there is no other place for the race
+    webhook.cache.groups.tree = tree  # type: ignore[method-assign,assignment]  # there is no other place for the race
 
 
 def test_a_new_policy_ends_the_plan() -> None:
@@ -752,11 +752,11 @@ def test_plans_take_bounded_memory() -> None:
     assert len(webhook.plans) == 8
 
 
-def test_members_of_trees_are_judged_one_by_one() -> None:
-    gang = members(2)
-    group = make_pod_group("gang", 2, parentCompositePodGroupName="parent")
+def test_a_parent_is_ignored_without_its_feature_gate() -> None:
+    gang = members(5)
+    group = make_pod_group("gang", 5, parentCompositePodGroupName="parent")
     webhook = Webhook(*NODES, group, *gang)
-    assert webhook.ask(gang[0], NAMES) == NAMES
+    assert [webhook.ask(pod, NAMES) for pod in gang] == [[]] * 5
 
 
 def test_coschedulings_label_and_its_pod_groups() -> None:

@@ -19,6 +19,7 @@ from extender.model.pod import Pod
 from extender.plugins.registry import default_profile
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
+from extender.table.features import DEFAULT_FEATURES, FeatureGates
 from extender.verbs.bind import Bind, PermitWait
 from extender.verbs.pod_groups.group_quorum import GroupQuorum
 from tests.builders import Object, make_node, make_pod, make_pod_group
@@ -80,9 +81,11 @@ def binds(
     binder: FakeBinder | None = None,
     most_waiting: int = 100,
     free: threading.Semaphore | None = None,
+    features: FeatureGates = DEFAULT_FEATURES,
 ) -> Iterator[Binds]:
     with ThreadPoolExecutor() as pool:
-        yield Binds(cache_of(*NODES, *objects), seconds, binder or FakeBinder(), pool, most_waiting, free)
+        cache = cache_of(*NODES, *objects, features=features)
+        yield Binds(cache, seconds, binder or FakeBinder(), pool, most_waiting, free)
 
 
 def test_a_gang_is_bound_once_enough_members_wait() -> None:

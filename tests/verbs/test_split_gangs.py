@@ -18,7 +18,6 @@ from extender.runtime.clock import ManualClock, TimeLimit
 from extender.runtime.ports import Telemetry
 from extender.scheduler.group_members import MemberJudge
 from extender.table import PodInfo
-from extender.table.features import FeatureGates
 from extender.verbs.bind import Bind
 from extender.verbs.filter import Filter
 from extender.verbs.pod_groups.group_plans import GroupPlans
@@ -38,13 +37,13 @@ from tests.builders import (
     node_term,
     with_allocation,
 )
-from tests.verbs.cluster import PROFILES, FakeBinder, SlowRule, answer, args, binding, cache_of, tell
+from tests.verbs.cluster import PROFILES, TREES, FakeBinder, SlowRule, answer, args, binding, cache_of, tell
 
 NAMES = ["n0", "n1", "n2", "n3", "n4"]
 """Five nodes with a place for one pod each."""
 NODES = [make_node(name).allocatable(cpu="4", memory="64Gi", pods="110").obj() for name in NAMES]
 GANG = make_pod_group("gang", 4)
-_FEATURES = FeatureGates(generic_workload=True, dra_workload_resource_claims=True)
+_FEATURES = replace(TREES, dra_workload_resource_claims=True)
 OTHER = make_pod("other").uid("other").req(cpu="4").obj()
 
 

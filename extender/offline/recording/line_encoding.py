@@ -18,7 +18,6 @@ from extender.groups.group_tree import waiting_members
 from extender.model.devices.claims import PendingClaim
 from extender.model.kinds import KINDS
 from extender.model.meta import Object
-from extender.model.scheduling.pod_groups import PodGroup
 from extender.model.whole_objects import WHOLE
 from extender.offline.manifests.redaction import ObjectT, Redaction, without_manifests
 from extender.offline.recording.lines import (
@@ -200,7 +199,7 @@ class LineEncoder:
         """Yields the lines that record an attempt to schedule a group."""
         tree = decision.tree
         line = GroupLine(
-            at=head.at, moment=head.moment, group=f"{type(tree.group).__name__} {tree.group.key}",
+            at=head.at, moment=head.moment, group=_named(tree),
             tree=msgspec.Raw(_ENCODE(_tree(tree))), draws=head.draws, message=decision.text,
             failed=is_failed,
         )  # fmt: skip
@@ -211,10 +210,10 @@ class LineEncoder:
 
     def plan(self, head: DecisionHead, plan: Plan, request: PlanRequest) -> Iterator[Line]:
         """Yields the lines that record filter's plan for a group."""
-        leaf = Leaf(plan.group, request.waiting, request.scheduled)
         line = PlanLine(
-            at=head.at, moment=head.moment, number=plan.number, group=f"{PodGroup.__name__} {plan.group.key}",
-            tree=msgspec.Raw(_ENCODE(_tree(leaf))), draws=head.draws, emptied=plan.is_emptied,
+            at=head.at, moment=head.moment, number=plan.number, group=_named(request.tree),
+            tree=msgspec.Raw(_ENCODE(_tree(request.tree))), member=request.call.info.uid, draws=head.draws,
+            emptied=plan.is_emptied,
         )  # fmt: skip
         yield from self._ordering(line, head.order)
         yield from self._naming(head.at, request.call.names)
@@ -251,6 +250,10 @@ def _raw(obj: Object, redaction: Redaction | None = None) -> msgspec.Raw:
     """Returns the object as JSON, with the fields that a rule can read and no others."""
     obj = without_documents(obj)
     return msgspec.Raw(_ENCODE(obj if redaction is None else redaction.redact(obj)))
+
+
+def _named(tree: Tree) -> str:
+    return f"{type(tree.group).__name__} {tree.group.key}"
 
 
 def _tree(tree: Tree) -> GroupTree:

@@ -236,13 +236,14 @@ class GroupLine(_TreeLine, tag="group"):
 
 
 class PlanLine(_TreeLine, tag="plan"):
-    """A plan that filter made: a node for each waiting member of a pod group.
+    """A plan that filter made: a node for each waiting member of a pod group, or of a tree of groups.
 
-    Filter makes the plan in a call about one member: the first waiting member in `tree`. It answers from the plan both
-    this call and later calls about other members. The lines of these calls have the number of the plan.
+    Filter makes the plan in a call about one member. It answers from the plan both this call and later calls about
+    other members. The lines of these calls have the number of the plan.
 
     Attributes:
         number: identifies the plan in the recorded process.
+        member: the UID of the member of the first call; "", in older recordings, means the first member in `tree`.
         nodes: the nodes in the request of the first call.
         before: the number of the plan that this plan replaces; 0 for a new plan. Members of the replaced plan that are
             not waiting in `tree` keep their nodes.
@@ -250,6 +251,7 @@ class PlanLine(_TreeLine, tag="plan"):
     """
 
     number: Count
+    member: str = ""
     nodes: str = ""
     before: Count = 0
     emptied: bool = False

@@ -108,8 +108,8 @@ class RecordingObserver:
             self._random.take_draws()
 
     def planned(self, plan: Plan, request: PlanRequest, table: Table) -> None:
-        names = len(request.call.names) + len(plan.members)
-        self._put(table, len(request.waiting), lambda encoder, head: encoder.plan(head, plan, request), names)
+        members, names = len(waiting_members(request.tree)), len(request.call.names) + len(plan.members)
+        self._put(table, members, lambda encoder, head: encoder.plan(head, plan, request), names)
 
     def attempted(self, info: PodInfo, table: Table, decided: Chosen | Failure) -> None:
         self._put(table, 1, lambda encoder, head: encoder.attempt(head, info, decided))

@@ -222,19 +222,20 @@ class World:
     def plan(self, line: PlanLine) -> Plan:
         """Plans the group again, with the recorded random numbers; keeps the plan, so that filter can answer from it.
 
-        Raises MalformedCluster if the recorded group does not exist or has no waiting member.
+        Raises MalformedCluster if a recorded group does not exist, or if the member of the call does not wait.
         """
         before = self.plans.before(line)
         table = self._recorded_order(line)
         tree = _tree(line.decoded_tree(), table)
-        if not isinstance(tree, Leaf):
-            raise MalformedCluster("tree: expected a PodGroup")
-        first, *_ = _check_waiting(tree, table)
+        members = _check_waiting(tree, table)
+        member = next((info for info in members if info.uid == (line.member or members[0].uid)), None)
+        if member is None:
+            raise MalformedCluster(f"member: {line.member} is not a waiting member in `tree`")
         names = self._numbers.named(from_ranges(line.nodes))
-        call = MemberCall(first, names, self.profile(first.pod), tree.group)
+        call = MemberCall(member, names, self.profile(member.pod))
         judge, settings = MemberJudge(PlayedRandom(line.draws)), self.rules.settings
         planner = Planner(judge, scheduler_filters=settings.scheduler_filters, coscheduling=settings.coscheduling)
-        plan = planner.plan(PlanRequest(call, tree.waiting, tree.scheduled, before), table)
+        plan = planner.plan(PlanRequest(call, tree, before), table)
         self.plans.add(line, plan)
         return plan
 

@@ -1,4 +1,4 @@
-"""Plans nodes for the members of one pod group, and answers kube-scheduler's filter calls from the plan.
+"""Plans nodes for the members of a tree of pod groups, and answers kube-scheduler's filter calls from the plan.
 
 `group_plans` says which plan a call belongs to and when a plan ends. This module reads only the table that it is given,
 so a replay of a recording can make the same plan again. Start with `Planner.plan`.
@@ -6,16 +6,26 @@ so a replay of a recording can make the same plan again. Start with `Planner.pla
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Sequence, Set
+from collections.abc import Collection, Container, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from extender.framework.profile import Profile
-from extender.groups import DecideOne, GroupDecision, GroupRules, Leaf, MemberDecision, decide_group
+from extender.groups import DecideOne, GroupDecision, GroupRules, Leaf, MemberDecision, Tree, decide_group
+from extender.groups.decision import leaf_decisions
 from extender.groups.group_preemption import victim_units
-from extender.model.scheduling.pod_groups import PodGroup
+from extender.groups.group_tree import (
+    groups_of,
+    leaves,
+    path_to,
+    reaches_minimum,
+    scheduled_members,
+    waiting_members,
+    with_leaves,
+)
+from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup
 from extender.plugins.users.predicate import without_users_predicates
 from extender.preemption import evictable, leaving_victims
 from extender.runtime.clock import NO_DEADLINE, Deadline
@@ -44,7 +54,7 @@ class PlannedNode:
 
 @dataclass(frozen=True, slots=True)
 class RefusedGroup:
-    """The answer that refuses every node: the group cannot be placed, or the plan has another node for the member.
+    """The answer that refuses every node: a group cannot be placed, or the plan has another node for the member.
 
     `rules` are the names of the rules that refused nodes.
     """
@@ -77,17 +87,26 @@ class GroupAnswers(Protocol):
 
 @dataclass(slots=True)
 class Plan:
-    """The plan for one group.
+    """The plan for one group, or for a tree of groups.
 
     Attributes:
+        groups: the groups of the tree, the root first.
         members: UID -> member, for the waiting members in the order in which they were decided.
-        decisions: UID of a member -> the decision about it.
+        leaf_of: UID of a member -> the key of its PodGroup.
+        decisions: UID of a placed member -> the decision about it.
         nodes: the names of the planned nodes.
-        refusal: why the group is not placed; None if it is placed.
-        is_emptied: True if the group fits only if all pods of lower priority are evicted.
+        refusal: why no group is placed; None if the root is placed.
+        passed_over: key of a PodGroup -> why it is not placed, although the root is.
+        labels: key of a PodGroup -> the node labels of the topology constraints of the groups from the root to it;
+            empty if no group below the root has a constraint.
+        chosen: key of a PodGroup with `labels` -> the names of the nodes in the topology domain chosen for it.
+        is_emptied: True if the tree fits only if all pods of lower priority are evicted.
         counted: the UIDs of the pods that were on the planned nodes when the plan was made.
-        domain: the names of the nodes in the topology domain that kube-scheduler is trying; None if it is not known.
-        answered: the UIDs of the members about which kube-scheduler has got an answer in this pass over the group.
+        domain: the names of the nodes in the topology domain in which kube-scheduler is trying the root; None if it is
+            not known.
+        answered: the UIDs of the members about which kube-scheduler has got an answer in this pass over the tree.
+        asked: the calls of this pass, each as the member's UID and the topology domain of the call: a value for each
+            of the member's `labels`.
         cursor: the position in the cache's journal up to which the changes were compared with the plan.
         number: counts the plans of a process from 1.
         touched: the planned nodes that have changed since they were planned, or since another member was moved. A
@@ -95,16 +114,21 @@ class Plan:
         used_at: the time of the last answer, in monotonic seconds.
     """
 
-    group: PodGroup
+    groups: tuple[PodGroup | CompositePodGroup, ...]
     profile: Profile
     members: dict[str, PodInfo]
+    leaf_of: dict[str, str]
     decisions: dict[str, MemberDecision]
     nodes: frozenset[str]
     refusal: RefusedGroup | None
+    passed_over: Mapping[str, RefusedGroup]
+    labels: Mapping[str, Sequence[str]]
+    chosen: Mapping[str, frozenset[str]]
     is_emptied: bool
     counted: frozenset[str]
     domain: frozenset[str] | None
     answered: set[str] = field(default_factory=set)
+    asked: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)
     cursor: int = 0
     number: int = 0
     touched: set[str] = field(default_factory=set)
@@ -115,10 +139,27 @@ class Plan:
         kept = before.members.keys() - self.members.keys()
         members = {uid: info for uid, info in before.members.items() if uid in kept}
         decisions = {uid: decision for uid, decision in before.decisions.items() if uid in kept}
+        tried = {*self.leaf_of.values()}
+        passed_over = {key: refusal for key, refusal in before.passed_over.items() if key not in tried}
         return replace(
-            self, members=members | self.members, decisions=decisions | self.decisions,
-            nodes=before.nodes | self.nodes, answered=before.answered, touched=set(before.nodes),
+            self, members=members | self.members, leaf_of=before.leaf_of | self.leaf_of,
+            decisions=decisions | self.decisions, nodes=before.nodes | self.nodes,
+            passed_over={**passed_over, **self.passed_over}, chosen={**before.chosen, **self.chosen},
+            answered=before.answered, asked=before.asked, touched=set(before.nodes),
         )  # fmt: skip
+
+    def refusal_of(self, uid: str) -> RefusedGroup | None:
+        """Returns why the member's group is not placed; None if it is placed."""
+        return self.refusal or self.passed_over.get(self.leaf_of.get(uid, ""))
+
+    def labels_of(self, uid: str) -> Sequence[str]:
+        """Returns the node labels of the constraints for the member, the root's first; see `labels`."""
+        return self.labels.get(self.leaf_of.get(uid, ""), ())
+
+    def is_elsewhere(self, uid: str, names: Collection[str]) -> bool:
+        """Returns True if the nodes are in another topology domain than the one chosen for the member's group."""
+        chosen = self.chosen.get(self.leaf_of.get(uid, ""))
+        return chosen is not None and chosen.isdisjoint(names)
 
     def has_domain_of(self, names: Sequence[str]) -> bool:
         """Returns True if a request with these nodes can belong to the same topology domain as the plan."""
@@ -146,12 +187,12 @@ class Plan:
 
     def answer(self, info: PodInfo, names: Collection[str]) -> GroupAnswer:
         """Returns the answer to a filter call about this member and these nodes, and records it in `answered`."""
-        if self.refusal is not None:
+        if (refusal := self.refusal_of(info.uid)) is not None:
             self.answered.add(info.uid)
-            return self.refusal
+            return refusal
         node = self.node_of(info.uid)
-        if node is not None and node not in names:  # kube-scheduler asks about the nominated node alone
-            return RefusedGroup(OTHER_NODE)
+        if self.is_elsewhere(info.uid, names) or (node is not None and node not in names):
+            return RefusedGroup(OTHER_NODE)  # in the second case, kube-scheduler asks about the nominated node alone
         self.answered.add(info.uid)
         return BesideSiblings(self._on_nodes(self.members)) if node is None else PlannedNode(node)
 
@@ -163,7 +204,6 @@ class MemberCall:
     info: PodInfo
     names: list[str]
     profile: Profile
-    group: PodGroup
     deadline: Deadline = NO_DEADLINE
 
     @property
@@ -180,36 +220,46 @@ class MemberCall:
         present: Rows = np.sort(rows[nodes.present[rows]])
         return present
 
-    def domain(self, table: Table) -> Rows | None:
-        """If all nodes in the request are in one topology domain, returns the rows of the domain; otherwise None.
+    def domain(self, keys: Sequence[str], table: Table) -> Rows | None:
+        """Returns the rows of the topology domain that has all nodes in the request; None if there is no such domain.
 
         kube-scheduler tries a group with a topology constraint on one domain after the other. So a request with the
-        nodes of one domain shows that kube-scheduler is trying that domain. All members are then restricted to it.
+        nodes of one domain shows that kube-scheduler is trying that domain.
+
+        Args:
+            keys: the node labels that must have the same values on all nodes of a domain.
         """
-        key = self.group.topology_key
-        if key is None or not len(rows := self.rows(table)):
-            return None
-        ids = table.nodes.labels[key].ids
-        domains = np.unique(ids[rows])
-        if len(domains) > 1 or domains[0] == ABSENT:
+        if not keys or not len(rows := self.rows(table)):
             return None
         every = table.nodes.rows
-        in_domain: Rows = every[ids[every] == domains[0]]
-        return in_domain
+        is_inside = np.ones(len(every), np.bool_)
+        for key in keys:
+            ids = table.nodes.labels[key].ids
+            domains = np.unique(ids[rows])
+            if len(domains) > 1 or domains[0] == ABSENT:
+                return None
+            is_inside &= ids[every] == domains[0]
+        inside: Rows = every[is_inside]
+        return inside
 
-    def restricted(self, decide: DecideOne, table: Table, domain: Rows | None) -> DecideOne:
+    def restricted(self, decide: DecideOne, table: Table, inner: Rows | None) -> DecideOne:
         """Returns a version of `decide` that tries only the nodes that kube-scheduler can choose at the moment.
 
         The member of this call may use only the nodes in the request. If that is its nominated node alone, it may use
-        all nodes in `domain`, because kube-scheduler asks about the others next. So may the other members: the nodes in
-        a request depend on where kube-scheduler has placed siblings, and they may be a sample.
+        all nodes, because kube-scheduler asks about the others next. So may the other members: the nodes in a request
+        depend on where kube-scheduler has placed siblings, and they may be a sample.
+
+        Args:
+            inner: the nodes of the domain in which kube-scheduler tries the groups of the call's member below the root.
+                The request shows nothing about other nodes.
         """
         rows = self.rows(table)
         named = None if self.is_about_nominated_node or len(rows) == len(table.nodes.rows) else rows
+        if named is not None and inner is not None:
+            named = np.union1d(named, np.setdiff1d(table.nodes.rows, inner))
 
         def decide_one(info: PodInfo, rows: Rows | None) -> MemberDecision:
-            is_named = info is self.info and named is not None
-            return decide(info, _common(rows, named if is_named else domain))
+            return decide(info, _common(rows, named) if info is self.info else rows)
 
         return decide_one
 
@@ -218,14 +268,13 @@ class PlanRequest(NamedTuple):
     """The data for making a plan: the filter call that needs the plan, and the members at the time of the call.
 
     Attributes:
-        waiting: the members to place, in the order in which they are tried; the call's member is the first.
-        scheduled: the UIDs of the members that have a node.
+        tree: the groups, with the members to place and those that have a node. The call's member is the first to place
+            in its PodGroup.
         before: the plan to continue, whose other members keep their nodes; None to begin a new plan.
     """
 
     call: MemberCall
-    waiting: Sequence[PodInfo]
-    scheduled: Collection[str]
+    tree: Tree
     before: Plan | None = None
 
 
@@ -245,57 +294,63 @@ class Planner:
 
     def plan(self, request: PlanRequest, table: Table) -> Plan:
         """Plans nodes for the waiting members. Restores `table` before it returns."""
-        call, waiting, scheduled, before = request
+        call, tree, before = request
+        members = {info.uid: info for info in waiting_members(tree)}
+        leaf_of = {info.uid: leaf.group.key for leaf in leaves(tree) for info in leaf.waiting}
+        labels = _labels(tree)
         trial = Trial(table)
         try:
-            others = before.members.keys() - {info.uid for info in waiting} if before is not None else ()
-            siblings = before.place(others, trial) if before is not None else ()
-            leaf = Leaf(call.group, waiting, {*scheduled, *siblings})
-            decision, is_emptied = self._decide(call, leaf, trial, before is not None and before.is_emptied)
-            domain = call.domain(table)
-            nodes = frozenset(decision.placed.values())
+            places = _Places.of(call, tree, labels.get(leaf_of[call.info.uid], ()), table)
+            around = tree if before is None else _around(before, tree, trial)
+            decision, is_emptied = self._decide(call, around, trial, places, before is not None and before.is_emptied)
+            placed = decision.placed
+            nodes = frozenset(placed.values())
             rows = [table.nodes.row_of[node] for node in nodes]
             counted = frozenset(info.uid for row in rows for info in table.pods.at(table.pods.on(row)))
+            chosen = _chosen(labels, {leaf_of[uid]: node for uid, node in placed.items()}, table)
         finally:
             trial.revert()
-        members = {info.uid: info for info in waiting}
-        decisions = dict(decision.members) if decision.is_success else {}
-        refusal = None if decision.is_success else _refusal(decision, waiting)
+        decisions = {uid: member for uid, member in decision.tried.items() if uid in placed}
         plan = Plan(
-            call.group, call.profile, members, decisions, nodes, refusal, is_emptied, counted,
-            None if domain is None else frozenset(table.nodes.names_of(domain)),
+            tuple(groups_of(tree)), call.profile, members, leaf_of, decisions, nodes,
+            None if decision.is_success else _refusal(decision), _passed_over(decision), labels, chosen, is_emptied,
+            counted, None if places.domain is None else frozenset(table.nodes.names_of(places.domain)),
         )  # fmt: skip
         return plan if before is None else plan.after(before)
 
-    def _decide(self, call: MemberCall, leaf: Leaf, trial: Trial, emptied: bool) -> tuple[GroupDecision, bool]:
+    def _decide(
+        self, call: MemberCall, tree: Tree, trial: Trial, places: _Places, emptied: bool
+    ) -> tuple[GroupDecision, bool]:
         """Returns the decision, and True if the decision requires that all pods of lower priority are evicted.
 
         `emptied`: True if that was so in the plan that is continued.
         """
-        decision = self._decision(call, leaf, trial, call.profile)
+        decision = self._decision(call, tree, trial, places, call.profile)
         if decision.is_success or not self._has_dry_runs:
             return decision, emptied
-        if emptied and (moved := self._decision_on_few_emptied(call, leaf, trial)) is not None:
+        if emptied and (moved := self._decision_on_few_emptied(call, tree, trial, places)) is not None:
             return moved, True
         in_tree = without_users_predicates(call.profile)
-        if not emptied and in_tree is not None and self._decision(call, leaf, trial, in_tree).is_success:
+        if not emptied and in_tree is not None and self._decision(call, tree, trial, places, in_tree).is_success:
             return decision, False
-        units = victim_units(trial.table, leaf.group.priority)
+        units = victim_units(trial.table, tree.group.priority)
         mark = trial.mark()
         for unit in units:
             call.deadline.check("a plan without the pods of lower priority")
             for info, _ in unit.pods:
                 trial.take_away(info.uid)
-        in_dry_run = self._decision(call, leaf, trial, call.profile) if units else decision
+        in_dry_run = self._decision(call, tree, trial, places, call.profile) if units else decision
         trial.revert(mark)
         return (in_dry_run, True) if in_dry_run.is_success else (decision, False)
 
-    def _decision_on_few_emptied(self, call: MemberCall, leaf: Leaf, trial: Trial) -> GroupDecision | None:
+    def _decision_on_few_emptied(
+        self, call: MemberCall, tree: Tree, trial: Trial, places: _Places
+    ) -> GroupDecision | None:
         """Decides about one member again, without the pods of lower priority on a few of the nodes in the request.
 
         Returns None if several members wait, or if this one still finds no node.
         """
-        table, (info, *others) = trial.table, leaf.waiting
+        table, (info, *others) = trial.table, waiting_members(tree)
         rows = rows_in_dry_run(call.profile, info, table, call.rows(table))[:_FEW_NODES]
         if others or not len(rows):
             return None
@@ -303,16 +358,71 @@ class Planner:
         for row in rows.tolist():
             for victim in table.pods.at(evictable(table, table.pods.on(row), info.priority)):
                 trial.take_away(victim.uid)
-        decision = self._decision(call, leaf, trial, call.profile)
+        decision = self._decision(call, tree, trial, places, call.profile)
         trial.revert(mark)
         return decision if info.uid in decision.placed else None
 
-    def _decision(self, call: MemberCall, leaf: Leaf, trial: Trial, profile: Profile) -> GroupDecision:
-        domain = call.domain(trial.table)
-        decide_one = call.restricted(self._judge(profile, trial.table), trial.table, domain)
-        is_constrained = leaf.group.topology_key is not None
-        rules = GroupRules.beside_scheduler(profile, by_placements=is_constrained and domain is None)
-        return decide_group(leaf, trial, decide_one, rules)
+    def _decision(self, call: MemberCall, tree: Tree, trial: Trial, places: _Places, profile: Profile) -> GroupDecision:
+        decide_one = call.restricted(self._judge(profile, trial.table), trial.table, places.inner)
+        rules = GroupRules.beside_scheduler(profile, by_placements=places.are_chosen)
+        return decide_group(tree, trial, decide_one, rules, rows=places.domain)
+
+
+class _Places(NamedTuple):
+    """The topology domains in which a tree is planned.
+
+    Attributes:
+        domain: the rows of the domain of the root in which kube-scheduler tries the tree; None for all nodes.
+        inner: the rows of the domain in which it tries the groups of the call's member; None if it does not do so.
+        are_chosen: True if the plan chooses a domain for some group. For groups below the root it always does, because
+            kube-scheduler asks about one of these groups after the other. It gets no node in the other domains.
+    """
+
+    domain: Rows | None
+    inner: Rows | None
+    are_chosen: bool
+
+    @classmethod
+    def of(cls, call: MemberCall, tree: Tree, labels: Sequence[str], table: Table) -> _Places:
+        root, *below = (group.topology_key for group in groups_of(tree))
+        domain = call.domain(_present(root), table)
+        are_chosen = (root is not None and domain is None) or any(key is not None for key in below)
+        return cls(domain, call.domain(labels, table), are_chosen)
+
+
+def _present(*keys: str | None) -> list[str]:
+    return [key for key in keys if key is not None]
+
+
+def _labels(tree: Tree) -> dict[str, Sequence[str]]:
+    """Returns the labels of the constraints from the root to each PodGroup, see `Plan.labels`."""
+    _, *below = groups_of(tree)
+    if not any(group.topology_key for group in below):
+        return {}
+    keys = [leaf.group.key for leaf in leaves(tree)]
+    return {key: _present(*(group.topology_key for group in path_to(tree, key))) for key in keys}
+
+
+def _chosen(labels: Mapping[str, Sequence[str]], node_of: Mapping[str, str], table: Table) -> dict[str, frozenset[str]]:
+    """Returns the names of the nodes in the topology domain of each PodGroup, see `Plan.chosen`.
+
+    `node_of` has the node of one of its members.
+    """
+    nodes = table.nodes
+    chosen = {}
+    for key, node in node_of.items():
+        if columns := [nodes.labels[label].ids for label in labels.get(key, ())]:
+            inside = np.all([ids[nodes.rows] == ids[nodes.row_of[node]] for ids in columns], axis=0)
+            chosen[key] = frozenset(nodes.names_of(nodes.rows[inside]))
+    return chosen
+
+
+def _around(before: Plan, tree: Tree, trial: Trial) -> Tree:
+    """Puts the other members of the plan `before` on their nodes in `trial`; returns the tree with these scheduled."""
+    by_leaf: dict[str, list[str]] = {}
+    for uid in before.place(before.members.keys() - {info.uid for info in waiting_members(tree)}, trial):
+        by_leaf.setdefault(before.leaf_of[uid], []).append(uid)
+    return with_leaves(tree, lambda leaf: replace(leaf, scheduled={*leaf.scheduled, *by_leaf.get(leaf.group.key, ())}))
 
 
 def void_nominations(plan: Plan, request: PlanRequest, table: Table) -> list[tuple[str, str]]:
@@ -322,12 +432,14 @@ def void_nominations(plan: Plan, request: PlanRequest, table: Table) -> list[tup
     domains stay, too, because the group may still get these nodes. A split gang keeps its nominations, see
     `split_gangs`. kube-scheduler itself clears nominations only once, even if the API server refuses the write.
     """
-    is_split = 0 < len(request.scheduled) < plan.group.min_count
-    if plan.refusal is None or is_split:
+    tree = request.tree
+    is_split = bool(scheduled_members(tree)) and not reaches_minimum(tree)
+    refused = [info for uid, info in plan.members.items() if plan.refusal_of(uid) is not None]
+    if is_split or not refused:
         return []
-    domain = request.call.domain(table)
+    domain = request.call.domain(_present(tree.group.topology_key), table)
     void = []
-    for info in plan.members.values():
+    for info in refused:
         if (nominated := table.nominated.of(info.uid)) is not None:
             row = table.nodes.row_of.get(nominated[1], -1)
             is_elsewhere = domain is not None and row not in domain
@@ -336,12 +448,21 @@ def void_nominations(plan: Plan, request: PlanRequest, table: Table) -> list[tup
     return void
 
 
-def _refusal(decision: GroupDecision, waiting: Sequence[PodInfo]) -> RefusedGroup:
+def _passed_over(decision: GroupDecision) -> dict[str, RefusedGroup]:
+    """Returns why a PodGroup is not placed, by its key, for those with waiting members, if the root is placed."""
+    if not decision.is_success or isinstance(decision.tree, Leaf):
+        return {}
+    refused = [each for each in leaf_decisions(decision) if not each.is_success and each.members]
+    return {each.tree.group.key: _refusal(each) for each in refused}
+
+
+def _refusal(decision: GroupDecision) -> RefusedGroup:
     """Returns the refusal of the group, with the message of the first member that found no node."""
-    rules: Set[str] = frozenset().union(*(member.rules for member in decision.members.values()))
-    for info in waiting:
-        member = decision.members.get(info.uid)
-        if member is not None and member.node_name is None:
+    tried = decision.tried
+    rules: Set[str] = frozenset().union(*(member.rules for member in tried.values()))
+    for info in waiting_members(decision.tree):
+        member = tried.get(info.uid)
+        if member is not None and member.node_name is None and member.message != decision.text:
             return RefusedGroup(f"{decision.text} ({info.pod.name}: {member.message})", rules)
     return RefusedGroup(decision.text, rules)
 

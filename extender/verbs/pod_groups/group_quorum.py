@@ -4,6 +4,10 @@ kube-scheduler binds the members of a gang in separate calls and never undoes a 
 and then waits here. The calls go on once as many members as the gang needs are bound or waiting. If that has become
 impossible, or takes too long, all waiting members are refused together, and kube-scheduler tries the gang again.
 
+If the gang has a parent, the calls about the whole tree of groups wait in one round. A call goes on once every group
+above its member has what it needs: a PodGroup its members, and a CompositePodGroup its child groups. So one child group
+may be bound or refused while the members of another go on waiting.
+
     a round of a gang     event                                              next
     -----------------     -----------------------------------------------    ----------------------------------------
     (none)                a member is assumed, too few have a node           OPEN: the call waits
@@ -17,14 +21,16 @@ impossible, or takes too long, all waiting members are refused together, and kub
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
 
 from extender.cache.cache import Cache
 from extender.errors import BindingFailed
-from extender.model.scheduling.pod_groups import PodGroup
+from extender.groups import Leaf, Tree
+from extender.groups.group_tree import path_to, reaching, scheduled_members, shortfall, waiting_members
+from extender.model.scheduling.pod_groups import GroupName, PodGroup
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo
 from extender.verbs.pod_groups.group_plans import GroupPlans
@@ -53,14 +59,14 @@ class _Call:
 
 @dataclass(slots=True, eq=False)
 class _Round:
-    """The bind calls of one gang that wait for each other.
+    """The bind calls of one tree of groups that wait for each other.
 
     Attributes:
         waiting: the calls, by the UID of their member.
         failed: the UIDs of the members that could not be bound in this round.
     """
 
-    gang: PodGroup
+    root: GroupName
     waiting: dict[str, _Call] = field(default_factory=dict)
     failed: set[str] = field(default_factory=set)
 
@@ -98,7 +104,7 @@ class GroupQuorum:
         self._split = split
         self._free = free or threading.Semaphore(most_waiting)
         self._lock = threading.Lock()
-        self._rounds: dict[str, _Round] = {}
+        self._rounds: dict[GroupName, _Round] = {}
         self._undecided: set[str] = set()
 
     def keep_room(self) -> None:
@@ -115,7 +121,7 @@ class GroupQuorum:
         """
         if self._plans is not None:
             self._plans.bound(info.pod, node_name)
-        if self._gang_of(info) is None:
+        if self._root_of(info) is None:
             yield
             return
         with self._lock:
@@ -135,11 +141,11 @@ class GroupQuorum:
 
         Raises BindingFailed if too few members can be bound; the pod then stays assumed.
         """
-        gang = self._gang_of(info)
-        if gang is None:
+        root = self._root_of(info)
+        if root is None:
             return
         with self._lock:
-            its_round, call = self._join(gang, info)
+            its_round, call = self._join(root, info)
             waits = not call.is_over.is_set()
             if waits and not self._free.acquire(blocking=False):
                 self._leave(its_round, info)
@@ -156,15 +162,14 @@ class GroupQuorum:
         """Records that the member cannot be bound now; refuses the waiting members if too few can still be bound."""
         if self._split is not None:
             self._split.suspect(info.pod)
-        gang = self._gang_of(info)
-        if gang is None:
+        root = self._root_of(info)
+        if root is None:
             return
         with self._lock:
-            its_round = self._rounds.get(gang.key)
+            its_round = self._rounds.get(root)
             if its_round is not None:
-                its_round.gang = gang
                 its_round.failed.add(info.uid)
-                self._end_if_out_of_reach(its_round)
+                self._settle(its_round)
 
     def suspect(self, uid: str) -> None:
         """Reports to SplitGangs that the bind of an assumed pod failed or got no answer, so its gang may be split."""
@@ -179,22 +184,18 @@ class GroupQuorum:
                 calls = list(its_round.waiting.values())
                 deleted = [call for call in calls if self._cache.find_pod(call.info.uid, call.info.pod.key) is None]
                 for call in deleted:
-                    call.end(f"pod {call.info.pod.key} no longer exists")
+                    call.end(_deleted(call))
                 if deleted:
                     self._leave(its_round, *(call.info for call in deleted))
 
     # ---- helpers
 
-    def _join(self, gang: PodGroup, info: PodInfo) -> tuple[_Round, _Call]:
-        """Adds the member to its gang's round; ends the round if the outcome is certain. The caller holds the lock."""
-        its_round = self._rounds.setdefault(gang.key, _Round(gang))
-        its_round.gang = gang
+    def _join(self, root: GroupName, info: PodInfo) -> tuple[_Round, _Call]:
+        """Adds the member to its tree's round; ends the calls whose outcome is certain. The caller holds the lock."""
+        its_round = self._rounds.setdefault(root, _Round(root))
         call = its_round.waiting[info.uid] = _Call(info)
         its_round.failed.discard(info.uid)
-        if self._missing(its_round) <= 0:
-            self._end(its_round, None)
-        else:
-            self._end_if_out_of_reach(its_round)
+        self._settle(its_round)
         return its_round, call
 
     def _leave(self, its_round: _Round, *infos: PodInfo) -> None:
@@ -202,57 +203,90 @@ class GroupQuorum:
         for info in infos:
             its_round.waiting.pop(info.uid, None)
             its_round.failed.add(info.uid)
-        if its_round.waiting:
-            self._end_if_out_of_reach(its_round)
-        else:
-            del self._rounds[its_round.gang.key]
+        self._settle(its_round)
 
     def _await(self, its_round: _Round, call: _Call, seconds: float) -> None:
-        """Waits until the round of the call has ended. After `seconds`, refuses all calls of the round."""
+        """Waits until the call has ended. After `seconds`, refuses all calls of the round."""
         if not call.is_over.wait(seconds):
             with self._lock:
                 if not call.is_over.is_set():
-                    self._refuse(its_round, TIMEOUT, f"after {seconds:.3g} s")
+                    tree = self._cache.groups.tree(its_round.root)
+                    self._refuse(its_round, tree, list(its_round.waiting), TIMEOUT, f"after {seconds:.3g} s")
+                    self._settle(its_round)
 
-    def _gang_of(self, info: PodInfo) -> PodGroup | None:
-        """Returns the pod's group if the group's members must be bound together; otherwise None."""
+    def _root_of(self, info: PodInfo) -> GroupName | None:
+        """Returns the root of the pod's tree if the pod must be bound together with others; otherwise None."""
         key = self._cache.groups.key_of(info.pod)
-        group = self._cache.groups.find(key) if key is not None and self.most_seconds else None
-        return group if group is not None and group.min_count > 1 else None
+        path = self._cache.groups.path(key) if key is not None and self.most_seconds else ()
+        return GroupName.of(path[-1]) if any(group.min_count > 1 for group in path) else None
 
-    def _missing(self, its_round: _Round) -> int:
-        """Returns how many more members must wait or have a node before the gang can be bound."""
-        gang, waiting = its_round.gang, its_round.waiting.keys()
-        state = self._cache.groups.get(gang.key)
-        certain = (uid for uid in state.assumed if uid not in self._undecided and self._is_certain(uid))
-        have_node = {*state.assigned, *certain} - waiting
-        needed = min(gang.min_count - len(have_node), self._most_waiting)
-        return needed - len(waiting & {*state.assumed, *state.assigned})  # a waiting member may have been deleted
+    def _settle(self, its_round: _Round) -> None:
+        """Ends the calls that may be bound, and those that can no longer be. The caller holds the lock."""
+        tree = self._cache.groups.tree(its_round.root) if its_round.waiting else None
+        if tree is not None:
+            self._end(its_round, self._bindable(its_round, tree), None)
+            members = _members(tree)
+            able = {*reaching(tree, lambda leaf: _members(leaf) - its_round.failed)}
+            lost = [uid for uid in its_round.waiting if uid not in able and (uid in members or not able)]
+            self._refuse(its_round, tree, lost, UNFIT, "because others cannot be bound")
+            for uid in its_round.waiting.keys() - members:
+                self._end(its_round, [uid], _deleted(its_round.waiting[uid]))
+        if not its_round.waiting:
+            self._rounds.pop(its_round.root, None)
 
-    def _is_certain(self, uid: str) -> bool:
-        placement = self._cache.placement(uid)
-        return placement is not None and placement.certain
+    def _bindable(self, its_round: _Round, tree: Tree) -> Sequence[str]:
+        """Returns the waiting members that may be bound, because every group above them has what it needs."""
+        bindable = [uid for uid in reaching(tree, self._counted(its_round)) if uid in its_round.waiting]
+        present = [uid for uid in scheduled_members(tree) if uid in its_round.waiting]
+        return bindable or (present if len(present) >= self._most_waiting else ())
 
-    def _end_if_out_of_reach(self, its_round: _Round) -> None:
-        """Refuses the round's calls if too few members are left that can be bound. The caller holds the lock."""
-        state = self._cache.groups.get(its_round.gang.key)
-        members = {*state.unscheduled, *state.assumed, *state.assigned}
-        if len(members - its_round.failed) < its_round.gang.min_count:
-            self._refuse(its_round, UNFIT)
+    def _counted(self, its_round: _Round) -> Callable[[Leaf], Collection[str]]:
+        """Returns a function that returns the members of a group that wait in the round or certainly have a node."""
 
-    def _refuse(self, its_round: _Round, reason: str, because: str = "because others cannot be bound") -> None:
-        gang, missing = its_round.gang, self._missing(its_round)
-        text = f"{missing} of {gang.min_count} members that pod group {gang.key} needs are missing {because}"
-        self._telemetry.quorum_refused(reason, len(its_round.waiting))
-        self._end(its_round, text)
+        def is_counted(uid: str) -> bool:
+            if uid in its_round.waiting:
+                return True
+            placement = self._cache.placement(uid) if uid not in self._undecided else None
+            return placement is not None and placement.certain
 
-    def _end(self, its_round: _Round, refusal: str | None) -> None:
-        """Ends the wait of all calls in the round. If `refusal` is None, they may bind; otherwise they are refused.
+        return lambda leaf: [uid for uid in leaf.scheduled if is_counted(uid)]
+
+    def _refuse(self, its_round: _Round, tree: Tree | None, uids: Sequence[str], reason: str, because: str) -> None:
+        """Refuses calls of the round. The caller holds the lock."""
+        if not uids:
+            return
+        counted = self._counted(its_round)
+        keys = {uid: self._cache.groups.key_of(its_round.waiting[uid].info.pod) or "" for uid in uids}
+        texts = {key: _shortage(tree, key, counted) for key in {*keys.values()}}
+        self._telemetry.quorum_refused(reason, len(uids))
+        for uid, key in keys.items():
+            self._end(its_round, [uid], f"{texts[key]} {because}")
+
+    def _end(self, its_round: _Round, uids: Sequence[str], refusal: str | None) -> None:
+        """Ends the wait of calls. If `refusal` is None, they may bind; otherwise they are refused.
 
         The caller holds the lock.
         """
-        del self._rounds[its_round.gang.key]
         if refusal is None:
-            self._undecided.difference_update(its_round.waiting)
-        for call in its_round.waiting.values():
-            call.end(refusal)
+            self._undecided.difference_update(uids)
+        for uid in uids:
+            its_round.waiting.pop(uid).end(refusal)
+
+
+def _members(tree: Tree) -> Set[str]:
+    """Returns the UIDs of all members, with and without a node."""
+    return {*scheduled_members(tree), *(info.uid for info in waiting_members(tree))}
+
+
+def _deleted(call: _Call) -> str:
+    return f"pod {call.info.pod.key} no longer exists"
+
+
+def _shortage(tree: Tree | None, key: str, counted: Callable[[Leaf], Collection[str]]) -> str:
+    """Returns what the PodGroup, or the lowest group above it that is short of something, lacks."""
+    if tree is None or not path_to(tree, key):
+        return f"groups above pod group {key} are missing"
+    group, missing = shortfall(tree, key, counted)
+    if isinstance(group, PodGroup):
+        return f"{missing} of {group.min_count} members that pod group {group.key} needs are missing"
+    return f"{missing} of {group.min_count} child groups that composite pod group {group.key} needs are missing"

@@ -12,7 +12,7 @@ No room is kept if the waiting members do not all fit, or for members that are c
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from threading import Lock
 
@@ -24,6 +24,7 @@ from extender.cache.pod_states import PodState
 from extender.errors import DeadlineExceeded
 from extender.framework.find_fit import find_fit
 from extender.framework.profile import Profile
+from extender.groups import Leaf
 from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import PodGroup
 from extender.runtime.clock import NO_LIMIT, Clock, Deadline, TimeLimit
@@ -132,7 +133,7 @@ class SplitGangs:
         """Keeps room for one gang if it is split; forgets the gang if it cannot be."""
         group, state = self._cache.groups.find(key), self._cache.groups.get(key)
         bound = sum(map(self._is_bound, state.scheduled))
-        if group is None or group.parent_key is not None or not _can_be_split(group, state, bound):
+        if group is None or not self._cache.groups.is_root(group) or not _can_be_split(group, state, bound):
             self._end_nominations(suspect, state)
             self._replace(key, suspect, None)
         elif not all(map(self._is_undecided, state.scheduled)):
@@ -205,18 +206,16 @@ class SplitGangs:
             if len(fitting) >= needed:
                 return {info.uid: info.pod.status.nominated_node_name for info in fitting}, {}
             names = table.nodes.names_of(table.nodes.rows)
-            placed = self._plan(MemberCall(waiting[0], names, profile, group), waiting, state, table)[:needed]
+            placed = self._plan(MemberCall(waiting[0], names, profile), group, state, table)[:needed]
         for info, node_name in placed:
             self._move(info, info.pod.status.nominated_node_name, node_name)
         nominations = {info.uid: node_name for info, node_name in placed}
         return nominations, nominations
 
-    def _plan(
-        self, call: MemberCall, waiting: Sequence[PodInfo], state: GroupState, table: Table
-    ) -> list[tuple[PodInfo, str]]:
+    def _plan(self, call: MemberCall, group: PodGroup, state: GroupState, table: Table) -> list[tuple[PodInfo, str]]:
         """Returns the waiting members that would get a node, each with that node; none if the gang does not fit."""
-        scheduled = [uid for uid in state.scheduled if uid in table.pods.slot_of]
-        plan = self._planner.plan(PlanRequest(call, waiting, scheduled), table)
+        waiting, scheduled = state.ready(), [uid for uid in state.scheduled if uid in table.pods.slot_of]
+        plan = self._planner.plan(PlanRequest(call, Leaf(group, waiting, scheduled)), table)
         nodes = ((info, plan.node_of(info.uid)) for info in waiting)
         return [(info, node_name) for info, node_name in nodes if node_name is not None]
 

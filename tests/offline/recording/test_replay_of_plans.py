@@ -22,16 +22,16 @@ from extender.offline.recording.replay import PLANNED, replay
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
 from extender.scheduler.group_members import MemberJudge
-from extender.table.features import FeatureGates
 from extender.verbs.filter import Filter
 from extender.verbs.pod_groups.group_plans import GroupPlans
 from extender.web.calls import Calls
-from tests.builders import Object, make_node, make_pod, make_pod_group
+from tests.builders import Object, make_composite_pod_group, make_node, make_pod, make_pod_group
 from tests.offline.recording.test_hostile import mutated, uses
-from tests.verbs.cluster import PROFILES, args, tell
+from tests.verbs.cluster import PROFILES, TREES, args, tell
 
 NODES = [f"n{number}" for number in range(6)]
 IN_A_ZONE = {"topology": [{"key": "topology.kubernetes.io/zone"}]}
+GATES = "GenericWorkload=true,TopologyAwareWorkloadScheduling=true,CompositePodGroup=true"
 POLICY = """
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -44,16 +44,14 @@ class RecordedPlans:
 
     def __init__(self, path: Path, *objects: Object, seed: int = 0, scheduler_filters: bool = True) -> None:
         self.clock = ManualClock()
-        settings = RecordedSettings(
-            mode="serve", feature_gates="GenericWorkload=true", scheduler_filters=scheduler_filters
-        )
+        settings = RecordedSettings(mode="serve", feature_gates=GATES, scheduler_filters=scheduler_filters)
         files = RotatingFiles(path, 1 << 30)
         self.recorder = Recorder(files, settings, "0.1.0", self.clock, lambda *_: None, limit_bytes=LIMIT_BYTES)
         changes, random = RecordedChanges(self.recorder), RecordedRandom()
         random.seed(seed)
         observer = RecordingObserver(self.recorder, changes, random)
         self.cache = Cache(
-            self.clock, Telemetry(), features=FeatureGates(generic_workload=True), changes=changes
+            self.clock, Telemetry(), features=TREES, changes=changes
         )  # fmt: skip
         plans = GroupPlans(
             self.cache, MemberJudge(random), Telemetry(), self.clock, 30.0,
@@ -90,15 +88,18 @@ def bound(pod: Object, name: str) -> Object:
 
 
 def churn(webhook: RecordedPlans, random: Random) -> None:
-    """Gangs come and go, some in a zone and some in need of preemption; other pods take nodes in between."""
+    """Gangs come and go, some in a zone, some in need of preemption, and some below a parent; other pods take nodes in
+    between."""
     tell(webhook.cache, [node(name) for name in NODES])
     placed: list[Object] = []
     for number in range(60):
-        gang = added_gang(webhook, random, f"g{number}")
+        gang = (added_tree if random.random() < 0.4 else added_gang)(webhook, random, f"g{number}")
         if random.random() < 0.5:
             gang.append(make_pod(f"single{number}").uid(f"single{number}").req(cpu="1").obj())
         for pod in gang:
-            nodes = random.sample(NODES, random.randint(3, 6)) if random.random() < 0.2 else NODES
+            zone = NODES[random.randrange(3) :: 3]
+            some = random.choice((zone, random.sample(NODES, random.randint(3, 6))))
+            nodes = some if random.random() < 0.3 else NODES
             nominated = pod["status"].get("nominatedNodeName")
             remaining = (nominated and webhook.ask(pod, [nominated])) or webhook.ask(
                 pod, random.sample(nodes, len(nodes))
@@ -114,9 +115,30 @@ def churn(webhook: RecordedPlans, random: Random) -> None:
     webhook.recorder.stop()
 
 
-def added_gang(webhook: RecordedPlans, random: Random, name: str) -> list[Object]:
-    size, priority = random.randint(1, 5), random.choice((0, 10, 100))
-    constraint = {"schedulingConstraints": IN_A_ZONE} if random.random() < 0.3 else {}
+def added_tree(webhook: RecordedPlans, random: Random, name: str) -> list[Object]:
+    """Two or three gangs below a parent, which may be below another."""
+    priority, parents = random.choice((0, 10, 100)), [f"{name}-tree", f"{name}-inner"]
+    inner = make_composite_pod_group(parents[1], priority=priority, parentCompositePodGroupName=parents[0])
+    constraint = constrained(random)
+    tree = make_composite_pod_group(parents[0], random.choice((None, 1, 2)), priority=priority, **constraint)
+    tell(webhook.cache, [tree, inner])
+    gangs = [
+        added_gang(webhook, random, f"{name}-{index}", priority, parentCompositePodGroupName=random.choice(parents))
+        for index in range(random.randint(2, 3))
+    ]
+    return [pod for gang in gangs for pod in gang]
+
+
+def constrained(random: Random) -> dict[str, Any]:
+    return {"schedulingConstraints": IN_A_ZONE} if random.random() < 0.3 else {}
+
+
+def added_gang(
+    webhook: RecordedPlans, random: Random, name: str, priority: int | None = None, **spec: Any
+) -> list[Object]:
+    size = random.randint(1, 5)
+    priority = random.choice((0, 10, 100)) if priority is None else priority
+    constraint = constrained(random)
     gang = [
         member(
             f"{name}-{index}", name, random.choice(("1", "2")), priority,
@@ -124,7 +146,7 @@ def added_gang(webhook: RecordedPlans, random: Random, name: str) -> list[Object
         )
         for index in range(size)
     ]  # fmt: skip
-    tell(webhook.cache, [make_pod_group(name, random.randint(1, size), priority=priority, **constraint), *gang])
+    tell(webhook.cache, [make_pod_group(name, random.randint(1, size), priority=priority, **constraint, **spec), *gang])
     return gang
 
 
@@ -147,6 +169,9 @@ def test_members_are_decided_again_as_they_were(seed: int, scheduler_filters: bo
     assert any(plan.before for plan in recorded)
     assert any(plan.emptied for plan in recorded) == scheduler_filters
     assert any(plan.draws for plan in recorded)
+    trees = [plan for plan in recorded if plan.group.startswith("CompositePodGroup")]
+    assert {bool(plan.before) for plan in trees if plan.placed} == {False, True}
+    assert any(plan.message for plan in trees)
     result = replay(path)
     assert [each.to_dict() for each in result.changed] == []
     assert result.left_out == {}
