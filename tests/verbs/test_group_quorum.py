@@ -19,6 +19,7 @@ from extender.model.pod import Pod
 from extender.plugins.registry import default_profile
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
+from extender.table import PodInfo
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
 from extender.verbs.bind import Bind, PermitWait
 from extender.verbs.pod_groups.group_quorum import GroupQuorum
@@ -69,6 +70,11 @@ class Binds:
 
     def delete(self, pod: Object) -> None:
         self.cache.deleted("Pod", msgspec.convert(pod, Pod))
+
+    def info(self, uid: str) -> PodInfo:
+        info = self.cache.find_pod(uid, f"default/{uid}")
+        assert info is not None
+        return info
 
     def assumed(self) -> set[str]:
         return {uid for uids in self.cache.unconfirmed().values() for uid in uids}
@@ -302,3 +308,20 @@ def test_all_gangs_together_wait_in_a_limited_number_of_calls() -> None:
         assert [call.result() for call in calls.values()] == ["", ""]
         again = [webhook.begin(pod, "n0") for pod in gangs[refused][:2]]
         assert [call.result() for call in again] == ["", ""]
+
+
+def test_a_member_that_the_watch_shows_on_its_node_counts_before_its_own_call_has_decided() -> None:
+    """Another replica has bound it, and its call here is still in a rule of Permit."""
+    pods = gang(2)
+    with binds(make_pod_group("gang", 2), *pods) as webhook, webhook.quorum.uncounted(webhook.info("m0"), "n0"):
+        tell(webhook.cache, [{**pods[0], "spec": {**pods[0]["spec"], "nodeName": "n0"}}])
+        assert webhook.bind(pods[1], "n1") == ""
+
+
+def test_calls_are_bound_at_the_latest_when_their_time_is_over_if_the_gang_now_needs_fewer() -> None:
+    pods = gang(3)
+    with binds(make_pod_group("gang", 3), *pods, seconds=0.5) as webhook:
+        calls = [webhook.begin(pod, "n0") for pod in pods[:2]]
+        assert wait_until(lambda: webhook.assumed() == {"m0", "m1"})
+        tell(webhook.cache, [make_pod_group("gang", 2)])
+        assert [call.result() for call in calls] == ["", ""]

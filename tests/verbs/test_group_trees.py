@@ -318,6 +318,51 @@ def test_a_child_that_is_bound_counts() -> None:
         assert [call.result() for call in [webhook.begin(pod, "n1") for pod in second]] == ["", ""]
 
 
+def test_members_wait_while_the_parent_of_their_group_is_missing() -> None:
+    (_, *first) = small("a")
+    with bind_of(*small("a"), seconds=SHORT) as webhook:
+        reason = "pod group default/a or a group above it does not exist after 0.05 s"
+        assert webhook.bind(first[0], "n0") == reason
+        assert (webhook.binder.bound, webhook.assumed()) == ([], set())
+
+
+def test_members_whose_parent_appears_are_bound_with_the_next_one() -> None:
+    (_, *first) = small("a")
+    with bind_of(*small("a")) as webhook:
+        waiting = webhook.begin(first[0], "n0")
+        assert wait_until(lambda: webhook.assumed() == {"a0"})
+        tell(webhook.cache, [ANY])
+        assert webhook.bind(first[1], "n0") == ""
+        assert waiting.result() == ""
+
+
+def test_a_child_that_was_refused_can_be_bound_while_another_still_waits() -> None:
+    (_, *first), (_, *second) = small("a"), small("b")
+    with bind_of(ANY, *small("a"), *small("b")) as webhook:
+        waiting = webhook.begin(second[0], "n0")
+        lost = webhook.begin(first[0], "n0")
+        assert wait_until(lambda: webhook.assumed() == {"a0", "b0"})
+        assert webhook.bind(first[1], "deleted") != ""
+        assert lost.result() != ""
+        again = webhook.begin(first[0], "n0")
+        assert wait_until(lambda: webhook.assumed() == {"a0", "b0"})
+        assert webhook.bind(first[1], "n1") == ""
+        assert again.result() == ""
+        assert webhook.bind(second[1], "n1") == ""
+        assert waiting.result() == ""
+
+
+def test_only_whole_gangs_are_bound_when_no_more_members_of_the_tree_may_wait() -> None:
+    three = make_composite_pod_group("tree", 3)
+    (_, *first), (_, *second) = small("a"), small("b")
+    with binds(three, *small("a"), *small("b"), *small("c"), most_waiting=3, features=TREES, seconds=1.0) as webhook:
+        waiting = webhook.begin(second[0], "n1")
+        assert wait_until(lambda: webhook.assumed() == {"b0"})
+        assert [call.result() for call in [webhook.begin(pod, "n0") for pod in first]] == ["", ""]
+        assert waiting.result() != ""
+        assert sorted(webhook.binder.bound) == [("a0", "n0"), ("a1", "n0")]
+
+
 def test_as_many_members_of_a_tree_wait_as_may_wait() -> None:
     (_, *first) = small("a")
     with binds(BOTH, *small("a"), *small("b"), most_waiting=2, features=TREES) as webhook:

@@ -5,8 +5,8 @@ and then waits here. The calls go on once as many members as the gang needs are 
 impossible, or takes too long, all waiting members are refused together, and kube-scheduler tries the gang again.
 
 If the gang has a parent, the calls about the whole tree of groups wait in one round. A call goes on once every group
-above its member has what it needs: a PodGroup its members, and a CompositePodGroup its child groups. So one child group
-may be bound or refused while the members of another go on waiting.
+above its member has what it needs: a PodGroup its members, and a CompositePodGroup its child groups. So the round stays
+open when one child group is bound or refused while the members of another go on waiting.
 
     a round of a gang     event                                              next
     -----------------     -----------------------------------------------    ----------------------------------------
@@ -27,9 +27,10 @@ from dataclasses import dataclass, field
 from math import inf
 
 from extender.cache.cache import Cache
+from extender.cache.pod_states import PodState
 from extender.errors import BindingFailed
 from extender.groups import Leaf, Tree
-from extender.groups.group_tree import path_to, reaching, scheduled_members, shortfall, waiting_members
+from extender.groups.group_tree import leaves, path_to, reaching, scheduled_members, shortfall, waiting_members
 from extender.model.scheduling.pod_groups import GroupName, PodGroup
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo
@@ -78,8 +79,8 @@ class GroupQuorum:
 
     Args:
         most_seconds: how long a call waits for the other members. If it is 0, no call waits, and gangs may be split.
-        most_waiting: how many calls of one gang may wait. If a gang needs more members than this, its members are bound
-            as soon as `most_waiting` of them wait.
+        most_waiting: how many calls of one gang, or tree of groups, may wait. If it needs more members than this, the
+            members of its whole gangs are bound as soon as `most_waiting` wait, or all if no gang is whole.
         free: a semaphore that limits how many calls wait at once, of all gangs together; None means that `most_waiting`
             calls may wait.
         plans: the plans of filter; a plan is dropped if a member is bound to another node than the planned one.
@@ -210,6 +211,8 @@ class GroupQuorum:
         if not call.is_over.wait(seconds):
             with self._lock:
                 if not call.is_over.is_set():
+                    self._settle(its_round)  # a group may need less than before
+                if not call.is_over.is_set():
                     tree = self._cache.groups.tree(its_round.root)
                     self._refuse(its_round, tree, list(its_round.waiting), TIMEOUT, f"after {seconds:.3g} s")
                     self._settle(its_round)
@@ -217,8 +220,12 @@ class GroupQuorum:
     def _root_of(self, info: PodInfo) -> GroupName | None:
         """Returns the root of the pod's tree if the pod must be bound together with others; otherwise None."""
         key = self._cache.groups.key_of(info.pod)
-        path = self._cache.groups.path(key) if key is not None and self.most_seconds else ()
-        return GroupName.of(path[-1]) if any(group.min_count > 1 for group in path) else None
+        if key is None or not self.most_seconds or self._cache.groups.find(key) is None:
+            return None
+        path = self._cache.groups.path(key)
+        if path and all(group.min_count <= 1 for group in path):
+            return None
+        return self._cache.groups.root_of(key)  # even if a group above is missing; then the pod waits for it
 
     def _settle(self, its_round: _Round) -> None:
         """Ends the calls that may be bound, and those that can no longer be. The caller holds the lock."""
@@ -229,16 +236,26 @@ class GroupQuorum:
             able = {*reaching(tree, lambda leaf: _members(leaf) - its_round.failed)}
             lost = [uid for uid in its_round.waiting if uid not in able and (uid in members or not able)]
             self._refuse(its_round, tree, lost, UNFIT, "because others cannot be bound")
+            for leaf in leaves(tree):
+                if not _members(leaf).isdisjoint(lost):  # kube-scheduler tries the group again
+                    its_round.failed -= _members(leaf)
             for uid in its_round.waiting.keys() - members:
                 self._end(its_round, [uid], _deleted(its_round.waiting[uid]))
         if not its_round.waiting:
             self._rounds.pop(its_round.root, None)
 
     def _bindable(self, its_round: _Round, tree: Tree) -> Sequence[str]:
-        """Returns the waiting members that may be bound, because every group above them has what it needs."""
-        bindable = [uid for uid in reaching(tree, self._counted(its_round)) if uid in its_round.waiting]
+        """Returns the waiting members that may be bound, because every group above them has what it needs.
+
+        If too many wait, returns the members of whole gangs, or all of them if no gang is whole.
+        """
+        counted = self._counted(its_round)
+        bindable = [uid for uid in reaching(tree, counted) if uid in its_round.waiting]
         present = [uid for uid in scheduled_members(tree) if uid in its_round.waiting]
-        return bindable or (present if len(present) >= self._most_waiting else ())
+        if bindable or len(present) < self._most_waiting:
+            return bindable
+        whole = (leaf for leaf in leaves(tree) if len(counted(leaf)) >= leaf.group.min_count)
+        return [uid for leaf in whole for uid in leaf.scheduled if uid in its_round.waiting] or present
 
     def _counted(self, its_round: _Round) -> Callable[[Leaf], Collection[str]]:
         """Returns a function that returns the members of a group that wait in the round or certainly have a node."""
@@ -246,8 +263,10 @@ class GroupQuorum:
         def is_counted(uid: str) -> bool:
             if uid in its_round.waiting:
                 return True
-            placement = self._cache.placement(uid) if uid not in self._undecided else None
-            return placement is not None and placement.certain
+            placement = self._cache.placement(uid)
+            if placement is None or placement.state is PodState.ADDED:
+                return placement is not None
+            return placement.certain and uid not in self._undecided
 
         return lambda leaf: [uid for uid in leaf.scheduled if is_counted(uid)]
 
@@ -285,7 +304,7 @@ def _deleted(call: _Call) -> str:
 def _shortage(tree: Tree | None, key: str, counted: Callable[[Leaf], Collection[str]]) -> str:
     """Returns what the PodGroup, or the lowest group above it that is short of something, lacks."""
     if tree is None or not path_to(tree, key):
-        return f"groups above pod group {key} are missing"
+        return f"pod group {key} or a group above it does not exist"
     group, missing = shortfall(tree, key, counted)
     if isinstance(group, PodGroup):
         return f"{missing} of {group.min_count} members that pod group {group.key} needs are missing"
