@@ -48,8 +48,14 @@ class Service:
                 accepted, _ = self._listener.accept()
                 self._lead(accepted)
 
+    def _ready_port(self) -> int | None:
+        return next((port for port, ready in self._ready.copy().items() if ready), None)
+
     def _lead(self, client: socket.socket) -> None:
-        port = next((port for port, ready in self._ready.copy().items() if ready), None)
+        port = self._ready_port()
+        for _ in range(5):  # in a hand-over, the replicas are not asked at the same moment
+            if port is None and not self._closed.wait(_LOOK_SECONDS):
+                port = self._ready_port()
         try:
             if port is None:
                 raise ConnectionRefusedError

@@ -6,9 +6,11 @@ import json
 import ssl
 import time
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from threading import Event, Thread
 from typing import Any, Self
+
+from tests.http_server import HttpServer
 
 Asked = dict[str, Any]
 Answering = Callable[[Asked], object]
@@ -33,7 +35,7 @@ class FakeExtender:
         self.status, self.delay_seconds, self.connections = 200, 0.0, 0
         self._asked = Event()
         self._scheme = "https" if tls else "http"
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"extender": self}))
+        self._server = HttpServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"extender": self}))
         if tls:
             self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
 

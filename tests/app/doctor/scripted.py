@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from email.utils import formatdate
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import trustme
 import yaml
 
 from extender.model.kinds import KINDS
+from tests.http_server import HttpServer
 
 Table = dict[str, Any]
 """`GET /path` -> the document of a 200, or (status, document); or a function of the request's document.
@@ -51,7 +52,7 @@ def scripted(table: Table, *, clock_seconds: float = 0.0, tls: ssl.SSLContext | 
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = HttpServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     if tls is not None:
         server.socket = tls.wrap_socket(server.socket, server_side=True)

@@ -9,7 +9,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.http.kubeconfig_files import merged
 from extender.config.cluster_access import ClusterAccess
 from extender.errors import ConfigurationError
+from tests.http_server import HttpServer
 from tests.stock.build import Binaries
 
 
@@ -158,7 +159,7 @@ def listening() -> Iterator[tuple[str, list[list[tuple[str, str]]]]]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with HttpServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_address[1]}", received
         server.shutdown()
