@@ -69,7 +69,7 @@ class BesideSiblings:
 
     Attributes:
         siblings: the other members that have a planned node, each with that node. filter counts them as placed on
-            these nodes, even if kube-scheduler has not asked about them yet.
+            these nodes, even if kube-scheduler has not asked about them yet. Objects that they reserve do not count.
     """
 
     siblings: Sequence[tuple[PodInfo, str]]

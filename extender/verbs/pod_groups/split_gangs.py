@@ -3,8 +3,8 @@
 A gang is split if some of its members are bound, but fewer than it needs. That can happen if the API server or this
 process fails in the middle of the gang's binds, or if a member no longer fits then. The other members are tried again
 later, and until then other pods could get their places. So they are nominated to nodes in the cache, where pods of the
-same or a lower priority leave them room. A member whose Binding is sent counts as bound, because other pods would not
-wait for the answer. The webhook and the scheduler's loop both use this.
+same or a lower priority leave them room. Once the Binding of a member is sent, all members that have a node count as
+bound, because other pods would not wait for the answer. The webhook and the scheduler's loop both use this.
 
 No room is kept if the waiting members do not all fit, or for members that are created later.
 """
