@@ -264,9 +264,9 @@ class GroupQuorum:
             if uid in its_round.waiting:
                 return True
             placement = self._cache.placement(uid)
-            if placement is None or placement.state is PodState.ADDED:
-                return placement is not None
-            return placement.certain and uid not in self._undecided
+            if placement is None:
+                return False
+            return placement.state is PodState.ADDED or (placement.certain and uid not in self._undecided)
 
         return lambda leaf: [uid for uid in leaf.scheduled if is_counted(uid)]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from msgspec import structs
 
 from extender.groups import Composite, GroupDecision, Leaf, Tree
-from extender.groups.group_tree import scheduled_members, waiting_members
+from extender.groups.group_tree import groups_of, scheduled_members, waiting_members, with_leaves
 from extender.groups.topology_placements import domains
 from extender.model.pod import Pod, PodSpec
 from extender.model.quantity import amounts
@@ -26,10 +26,8 @@ from extender.offline.explain.changes.suggestion import SuggestedChange
 from extender.offline.explain.changes.taints import uncordoned_node
 from extender.offline.explain.group_changes.trees import (
     changed_members,
-    groups_of,
     joined,
     with_group_minimum,
-    with_leaves,
     with_members,
     with_minimum,
     without_topology,

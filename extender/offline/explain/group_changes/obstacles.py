@@ -13,7 +13,7 @@ from typing import TypeVar
 from msgspec import structs
 
 from extender.groups import Composite, Leaf, Tree
-from extender.groups.group_tree import waiting_members
+from extender.groups.group_tree import waiting_members, with_leaves
 from extender.groups.mismatch import preemption_policy
 from extender.model.meta import Object, ObjectMeta
 from extender.model.pod import Pod
@@ -33,7 +33,6 @@ from extender.offline.explain.group_changes.trees import (
     changed_members,
     joined,
     with_group_minimum,
-    with_leaves,
     with_members,
     with_minimum,
 )

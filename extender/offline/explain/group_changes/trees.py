@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from msgspec import structs
 
-from extender.groups import Composite, Leaf, Tree
-from extender.groups.group_tree import waiting_members
+from extender.groups import Composite, Tree
+from extender.groups.group_tree import waiting_members, with_leaves
 from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import (
     CompositeGangPolicy,
@@ -24,28 +24,12 @@ from extender.table import PodInfo
 
 def with_members(tree: Tree, change: Callable[[Pod], Pod]) -> Tree:
     """Returns the tree with `change` applied to each waiting member."""
-    if isinstance(tree, Composite):
-        return replace(tree, children=[with_members(child, change) for child in tree.children])
-    return replace(tree, waiting=[_changed(info, change) for info in tree.waiting])
+    return with_leaves(tree, lambda leaf: replace(leaf, waiting=[_changed(info, change) for info in leaf.waiting]))
 
 
 def _changed(info: PodInfo, change: Callable[[Pod], Pod]) -> PodInfo:
     pod = change(info.pod)
     return info if pod is info.pod else PodInfo(pod)
-
-
-def with_leaves(tree: Tree, change: Callable[[Leaf], Leaf]) -> Tree:
-    """Returns the tree with `change` applied to each PodGroup and its members."""
-    if isinstance(tree, Composite):
-        return replace(tree, children=[with_leaves(child, change) for child in tree.children])
-    return change(tree)
-
-
-def groups_of(tree: Tree) -> Iterator[PodGroup | CompositePodGroup]:
-    """Yields all groups of the tree, parents before children."""
-    yield tree.group
-    for child in tree.children if isinstance(tree, Composite) else ():
-        yield from groups_of(child)
 
 
 def without_topology(tree: Tree) -> Tree:
