@@ -17,7 +17,7 @@ lower = $(shell echo "$(1)" | tr A-Z a-z)
 PLATFORM := $(shell uname -s | tr A-Z a-z)-$(subst aarch64,arm64,$(subst x86_64,amd64,$(shell uname -m)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast explore backlogs test-injection test-groups test-group-cases test-gangs test-group-incidents test-admission mutate test-upstream test-versions test-faults test-jobs test-webhook-gangs soak fuzz fuzz-answers lint bench bench-cluster bench-webhook manifests docs docs-reference golden wheel dist test-distribution image-context image image-smoke sign push-chart binary krew release-notes audit test-workflows clean
+.PHONY: help setup run test test-fast explore backlogs test-injection test-groups test-group-cases test-gangs test-group-incidents test-admission mutate test-upstream test-versions test-faults test-strangers test-jobs test-webhook-gangs soak fuzz fuzz-answers lint bench bench-cluster bench-webhook manifests docs docs-reference golden wheel dist test-distribution image-context image image-smoke sign push-chart binary krew release-notes audit test-workflows clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -48,6 +48,9 @@ soak: $(READY) ## provoke faults at length: 2,000 pods, 20 deaths, 40 leaders, 1
 
 test-faults: $(READY) ## hold every kind of write back while its sender ends in every way, on a real API server; takes an hour
 	FAULTS=1 $(VENV)/bin/pytest tests/faults/test_unsettled_writes.py
+
+test-strangers: $(READY) ## open 500 connections a second from two addresses beside probes of both ports; about five minutes
+	$(VENV)/bin/python -m tests.faults.strangers
 
 test-jobs: $(READY) ## bind 200 Jobs of 10 pods, each in its own PodGroup, with the loop and with the webhook
 	JOBS=200 $(VENV)/bin/pytest tests/end_to_end/test_pod_groups.py -k jobs

@@ -266,7 +266,7 @@ class Settings(BaseModel):
     watch_kinds: tuple[str, ...] = setting((), "kinds to watch; default: all kinds that a rule reads")
     body_limit: Bytes = setting(64 * 1024 * 1024, "largest request body: a number of bytes, or like 64Mi", only="serve")
     connections: int = setting(
-        256, "most open connections; beyond that the one idle for longest is closed", ge=1, only="serve"
+        256, "most open connections; beyond that an idle one of the client with most is closed", ge=1, only="serve"
     )
     keepalive_seconds: Seconds = setting(
         120.0, "how long an idle connection stays open; kube-scheduler closes its side after 90 s", only="serve"

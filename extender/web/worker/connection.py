@@ -11,13 +11,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from enum import IntEnum
 from math import ceil, inf
 from threading import Lock
 
 from extender.runtime.threads import ParkedThreads
 from extender.web.answers import CLOSE, render
 from extender.web.worker.application import Lifecycle
+from extender.web.worker.places import Phase, Places, make_way
 from extender.web.worker.request_parser import Head, RequestParser, RequestRefused
 
 _log = logging.getLogger(__name__)
@@ -26,15 +26,6 @@ _HANDSHAKE_SECONDS, _LINGER_SECONDS, _PAUSE_SECONDS = 10.0, 2.0, 0.05
 _BODIES_AT_ONCE, _BODIES_OF_A_CLIENT = 4, 2
 _MOST_PIECE_BYTES = 1024 * 1024
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-
-
-class Phase(IntEnum):
-    """The states of a connection, in the order in which connections are closed to make room for new ones."""
-
-    HALF = 0  # the client has sent only part of a request, or does not read the answer
-    NEW = 1  # no request has arrived yet
-    IDLE = 2  # the last request was answered, and another may arrive
-    BUSY = 3  # a request is being handled; such a connection is not closed
 
 
 class Budget:
@@ -106,7 +97,7 @@ class ClientConnection:
         with suppress(OSError):
             if self.phase in (Phase.NEW, Phase.IDLE):
                 socket.socket.shutdown(self._socket, socket.SHUT_RD)
-            elif make_way and self.phase is Phase.HALF:
+            elif make_way and self.phase in (Phase.HALF, Phase.LINGERING):
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def serve(self) -> None:
@@ -245,7 +236,8 @@ class ClientConnection:
             self._send(render(answer, "close"))
             # Closing a socket with unread bytes resets the connection, and the client would lose the answer.
             socket.socket.shutdown(self._socket, socket.SHUT_WR)
-            deadline = time.monotonic() + _LINGER_SECONDS
+            self._enter(Phase.LINGERING)
+            deadline = self.since + _LINGER_SECONDS
             while (seconds := deadline - time.monotonic()) > 0:
                 self._socket.settimeout(seconds)
                 if not socket.socket.recv(self._socket, 1 << 16):
@@ -263,10 +255,7 @@ class ClientConnection:
 
 
 class Acceptor:
-    """Serves `application` on `listeners`, with at most `most` connections at once.
-
-    One client address may have at most three quarters of these connections. At either limit, an old connection is
-    closed to make room for a new one; `Phase` has the order.
+    """Serves `application` on `listeners`, with at most `most` connections at once; see `Places`.
 
     Attributes:
         open: the connections that are being served.
@@ -282,8 +271,7 @@ class Acceptor:
         self._application = application
         self._listeners = listeners
         self._tls_context = tls_context
-        self._most = most
-        self._most_of_client = max(1, most - most // 4)
+        self._places = Places(most)
         self._budget = Budget(application.limits.body_bytes, _BODIES_AT_ONCE, _BODIES_OF_A_CLIENT)
         self._threads = ParkedThreads(self._serve, "connection")
         self.open: set[ClientConnection] = set()  # needs no lock: `add`, `discard` and `copy` of a set are atomic
@@ -333,13 +321,13 @@ class Acceptor:
         except OSError as error:  # usually the process has no file descriptors left
             _log.error("connection not accepted reason=%r", str(error))
             self._application.refuse(503, "", "", "the process has no file descriptors left for another connection")
-            _make_way(self.open.copy())
+            make_way(self.open.copy())
             time.sleep(_PAUSE_SECONDS)  # waits a moment, because another attempt would fail at once, too
             return
         client = str(address[0]) if isinstance(address, tuple) else ""
         if client:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if not (self._has_room(client) and self._start(accepted, client)):
+        if not (self._places.make_room(client, self.open.copy()) and self._start(accepted, client)):
             self._application.refuse(503, client, "", "too many open connections")
             accepted.close()
 
@@ -359,21 +347,3 @@ class Acceptor:
             connection.serve()
         finally:
             self.open.discard(connection)
-
-    def _has_room(self, client: str) -> bool:
-        """Returns True if a new connection of the client may be served; may close an old connection for that."""
-        staying = {
-            connection for connection in self.open.copy() if not connection.finishing or connection.phase is Phase.BUSY
-        }
-        of_client = {connection for connection in staying if connection.client == client}
-        if len(of_client) >= self._most_of_client:
-            return _make_way(of_client)
-        return len(staying) < self._most or _make_way(staying)
-
-
-def _make_way(connections: set[ClientConnection]) -> bool:
-    """Closes one of the connections to make room for a new one. Returns False if all are busy."""
-    waiting = [connection for connection in connections if connection.phase is not Phase.BUSY]
-    if waiting:
-        min(waiting, key=lambda connection: (connection.phase, connection.since)).finish(make_way=True)
-    return bool(waiting)
