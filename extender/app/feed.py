@@ -120,7 +120,7 @@ class _Unelected:
         """Stops leading, and releases the lease once the outcome of all writes is known. Called before `stop`."""
 
     def await_lead(self) -> None:
-        """Waits at most LEAD_SECONDS until this process leads. Does nothing without --leader-service.
+        """Waits at most LEAD_SECONDS until this process leads, in every call. Does nothing without --leader-service.
 
         With that setting, a Service sends calls only to the leader, so a process that gets a call will soon lead.
         """
@@ -301,8 +301,10 @@ class ElectedFeed:
         return {"lease": self._elector.waiting_for()}
 
     def await_lead(self) -> None:
-        if self._service and not self._elector.leading():
-            self._elector.hurry(LEAD_SECONDS)
+        if self._service:
+            self._service.note_call()
+            if not self._elector.leading():
+                self._elector.hurry(LEAD_SECONDS)
 
     def leading(self) -> Mapping[str, bool]:
         return {self._name: self._elector.leading()}

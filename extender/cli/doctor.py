@@ -49,6 +49,12 @@ _COLORS = {"ok": "green", "warn": "yellow", "fail": "red"}
 @click.option(
     "--lease", default="", metavar="NAMESPACE/NAME", help="the Lease of the leader, which a replica should hold"
 )
+@click.option(
+    "--leader-service",
+    default="",
+    metavar="NAME",
+    help="the Service, in the Lease's namespace, that the leader points at itself",
+)
 @output_option()
 def doctor(
     access: ClusterAccess,
@@ -59,6 +65,7 @@ def doctor(
     preempt_for_rules: bool,
     account: str,
     lease: str,
+    leader_service: str,
     output: Output,
 ) -> None:
     """Check an installation: permissions, versions, certificates, the scheduler's configuration, each verb, the policy.
@@ -79,6 +86,8 @@ def doctor(
     for option, value in (("--account", account), ("--lease", lease)):
         if value and not all(value.partition("/")):
             raise ConfigurationError([f"{option} {value}: expected NAMESPACE/NAME"])
+    if leader_service and not lease:
+        raise ConfigurationError(["--leader-service: give --lease too, because the Service is in its namespace"])
     live = with_default_files(access) if access == IN_CLUSTER else live_access(access)
     if not (live or url or scheduler_config or policy):
         raise ConfigurationError(["nothing to check: give --kubeconfig, --scheduler-config, --url or --policy"])
@@ -91,6 +100,7 @@ def doctor(
         live,
         account=account,
         lease=lease,
+        leader_service=leader_service,
         scheduler_config=scheduler_config,
         extender=extender_at(url),
         policy_path=policy,

@@ -47,8 +47,8 @@ def test_the_api_server_accepts_them_and_a_second_time_too(control_plane: Contro
     applied = {line.removesuffix(" serverside-applied") for line in apply(control_plane, "service").splitlines()}
     assert applied == {
         "serviceaccount/extender",
-        "clusterrole.rbac.authorization.k8s.io/extender",
-        "clusterrolebinding.rbac.authorization.k8s.io/extender",
+        "clusterrole.rbac.authorization.k8s.io/extender-system:extender",
+        "clusterrolebinding.rbac.authorization.k8s.io/extender-system:extender",
         "role.rbac.authorization.k8s.io/extender",
         "rolebinding.rbac.authorization.k8s.io/extender",
         "configmap/extender-kube-scheduler",

@@ -24,7 +24,7 @@ from tests.builders import (
 )
 from tests.end_to_end.controllers import HOSTNAME, Volumes, release_claims, working
 from tests.end_to_end.scheduling import condition, events, placed
-from tests.manifests.rendering import NAME, NAMESPACE, apply, container_of
+from tests.manifests.rendering import NAMES, NAMESPACE, apply, container_of
 from tests.manifests.test_manifests import may, refused
 from tests.running import EXTENDER, RunningScheduler
 from tests.stock.api_client import ApiClient, ApiError
@@ -32,7 +32,7 @@ from tests.stock.control_plane import ControlPlane
 from tests.stock.process import Process, free_port
 from tests.stock.waiting import wait_until
 
-SCHEDULER_NAME = "extender-scheduler"
+NAME = SCHEDULER_NAME = NAMES["scheduler"]
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 GPU = "gpu.example.com"
 
@@ -125,7 +125,7 @@ def pod(name: str) -> PodBuilder:
 @pytest.mark.stock
 def test_it_leads_places_preempts_and_tells(control_plane: ControlPlane, scheduler: RunningScheduler) -> None:
     client = control_plane.client
-    assert wait_until(lambda: scheduler.metric('extender_leader{name="extender"}') == 1)
+    assert wait_until(lambda: scheduler.metric(f'extender_leader{{name="{NAME}"}}') == 1)
     assert client.get("Lease", NAME, NAMESPACE)["spec"]["holderIdentity"]
     client.create(make_priority_class("high", 10), make_node("n").capacity(cpu="1", memory="1Gi", pods="10").obj())
     client.create(pod("low").req(cpu="1").obj())

@@ -19,7 +19,7 @@ from tests.builders import PodBuilder, make_node, make_pod
 from tests.end_to_end.scheduling import placed
 from tests.end_to_end.service import Service
 from tests.manifests.packaging import package
-from tests.manifests.rendering import NAME, NAMESPACE, Object, apply, container_of
+from tests.manifests.rendering import NAME, NAMES, NAMESPACE, Object, apply, container_of
 from tests.running import EXTENDER, RunningExtender
 from tests.stock.api_client import ApiClient
 from tests.stock.build import Binaries
@@ -29,7 +29,7 @@ from tests.stock.waiting import wait_until
 
 pytestmark = pytest.mark.stock
 
-SCHEDULER_NAME, TLS = "extender-scheduler", "/etc/extender/tls"
+SCHEDULER_NAME, BESIDE, TLS = "extender-scheduler", f"{NAMES['beside']}-scheduler", "/etc/extender/tls"
 SHORT = {"leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "500ms"}
 
 
@@ -44,12 +44,12 @@ class InPod(RunningExtender):
 class Pods:
     """What a ReplicaSet and a kubelet make of a Deployment: pods that exist, and processes of the extender in them."""
 
-    def __init__(self, control_plane: ControlPlane, directory: Path) -> None:
-        self._plane, self._directory = control_plane, directory
+    def __init__(self, control_plane: ControlPlane, directory: Path, name: str = NAME) -> None:
+        self._plane, self._directory, self._name = control_plane, directory, name
         control_plane.client.create(make_node("n").capacity(cpu="8", memory="8Gi", pods="20").obj())
-        self.template = control_plane.client.get("Deployment", NAME, NAMESPACE)
-        token = control_plane.service_account_token(NAMESPACE, NAME)
-        self.kubeconfig = control_plane.write_kubeconfig(NAME, token)
+        self.template = control_plane.client.get("Deployment", name, NAMESPACE)
+        token = control_plane.service_account_token(NAMESPACE, name)
+        self.kubeconfig = control_plane.write_kubeconfig(name, token)
         self.running: dict[str, InPod] = {}
 
     def start(self, name: str, address: str, *more: str) -> InPod:
@@ -85,7 +85,7 @@ class Pods:
 
     def kube_scheduler(self, **fields: Any) -> dict[str, Any]:
         """Returns the configuration that the shape's ConfigMap holds."""
-        data = self._plane.client.get("ConfigMap", f"{NAME}-kube-scheduler", NAMESPACE)["data"]
+        data = self._plane.client.get("ConfigMap", f"{self._name}-kube-scheduler", NAMESPACE)["data"]
         configuration: dict[str, Any] = yaml.safe_load(data["kube-scheduler.yaml"])
         return {**configuration, **fields}
 
@@ -99,14 +99,14 @@ def _replaced(text: str, pairs: dict[str, str]) -> str:
 @pytest.fixture
 def pods(request: pytest.FixtureRequest, control_plane: ControlPlane, tmp_path: Path) -> Iterator[Pods]:
     apply(control_plane, request.param)
-    pods = Pods(control_plane, tmp_path)
+    pods = Pods(control_plane, tmp_path, NAMES[request.param])
     yield pods
     for name in tuple(pods.running):
         pods.running[name].process.stop(grace_seconds=30)
 
 
-def asking(name: str) -> PodBuilder:
-    return make_pod(name).scheduler(SCHEDULER_NAME).req(cpu="100m")
+def asking(name: str, scheduler: str = SCHEDULER_NAME) -> PodBuilder:
+    return make_pod(name).scheduler(scheduler).req(cpu="100m")
 
 
 def calls_that_failed(log: str) -> list[Object]:
@@ -126,11 +126,11 @@ def test_beside(control_plane: ControlPlane, pods: Pods) -> None:
             configuration["extenders"][0]["urlPrefix"] = f"http://127.0.0.1:{extender.port_of_calls}/scheduler"
             configuration["leaderElection"] |= SHORT
             scheduler = stack.enter_context(control_plane.scheduler(configuration, kubeconfig=pods.kubeconfig))
-        client.create(asking("before").obj())
+        client.create(asking("before", BESIDE).obj())
         assert wait_until(lambda: placed(control_plane) == {"before": "n"})
         first.close()
         assert calls_that_failed(pods.stop("old")) == []
-        client.create(asking("after").obj())
+        client.create(asking("after", BESIDE).obj())
         assert wait_until(lambda: placed(control_plane) == {"before": "n", "after": "n"})
         second.close()
         assert "forbidden" not in scheduler.log.read_text().lower()

@@ -26,8 +26,9 @@ tlsConfig:
 {{- $configuration := dict
   "apiVersion" "kubescheduler.config.k8s.io/v1"
   "kind" "KubeSchedulerConfiguration"
+  "percentageOfNodesToScore" 100
   "leaderElection" (dict "leaderElect" true "resourceNamespace" .Release.Namespace "resourceName" (printf "%s-kube-scheduler" (include "extender.fullname" .)))
-  "profiles" (list (dict "schedulerName" .Values.schedulerName))
+  "profiles" (list (dict "schedulerName" (include "extender.schedulerName" .)))
   "extenders" (list $entry) }}
 {{- if eq .Values.shape "service" }}
 {{- $_ := set $configuration "leaderElection" (dict "leaderElect" true) }}

@@ -8,6 +8,39 @@
 {{- end -}}
 {{- end -}}
 
+{{- /* Objects without a namespace have it in their name, so that a release of the same name may be in each namespace. */ -}}
+{{- define "extender.clusterName" -}}
+{{ .Release.Namespace }}:{{ include "extender.fullname" . }}
+{{- end -}}
+
+{{- define "extender.schedulerName" -}}
+{{ default (printf "%s-scheduler" (include "extender.fullname" . | trimSuffix "-scheduler")) .Values.schedulerName }}
+{{- end -}}
+
+{{- /* The name under which the release places pods: in the shape scheduler, a policy names it. */ -}}
+{{- define "extender.placedName" -}}
+{{- $profile := first (default (list dict) .Values.policy.profiles) -}}
+{{- if and (eq .Values.shape "scheduler") .Values.policy -}}
+{{ default "default-scheduler" $profile.schedulerName }}
+{{- else -}}
+{{ include "extender.schedulerName" . }}
+{{- end -}}
+{{- end -}}
+
+{{- /* The Secret of the server. `extender certs` names it like this after the Service. */ -}}
+{{- define "extender.tlsSecret" -}}
+{{ default (printf "%s-tls" (include "extender.fullname" .)) .Values.service.secretName }}
+{{- end -}}
+
+{{- /* The Lease that a leader creates when kube-scheduler calls it. */ -}}
+{{- define "extender.calledLease" -}}
+{{ include "extender.fullname" . }}-called-by-kube-scheduler
+{{- end -}}
+
+{{- define "extender.policyConfigMap" -}}
+{{ default (ternary (printf "%s-policy" (include "extender.fullname" .)) "" (not (empty .Values.policy))) .Values.policyConfigMap }}
+{{- end -}}
+
 {{- define "extender.account" -}}
 {{ default (ternary (include "extender.fullname" .) "default" .Values.serviceAccount.create) .Values.serviceAccount.name }}
 {{- end -}}
@@ -21,6 +54,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{ include "extender.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 
@@ -35,7 +71,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{ with .Chart.Home }}{{ . }}/blob/HEAD/{{ end }}docs
 {{- end -}}
 
-{{- /* The kube-scheduler's tag; without one the cluster's version, less what a provider adds to it. */ -}}
-{{- define "extender.kubeSchedulerTag" -}}
-{{ default (regexFind "^v[0-9]+\\.[0-9]+\\.[0-9]+" .Capabilities.KubeVersion.Version) .Values.kubeScheduler.image.tag }}
+{{- /* kube-scheduler's image; without a tag, of the cluster's version, less what a provider adds to it. */ -}}
+{{- define "extender.kubeSchedulerImage" -}}
+{{- with .Values.kubeScheduler.image -}}
+{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ default (regexFind "^v[0-9]+\\.[0-9]+\\.[0-9]+" $.Capabilities.KubeVersion.Version) .tag }}{{ end }}
+{{- end -}}
+{{- end -}}
+
+{{- define "extender.featureGates" -}}
+{{- $gates := list -}}
+{{- range $gate, $value := .Values.featureGates }}{{ $gates = append $gates (printf "%s=%t" $gate $value) }}{{ end -}}
+{{ with $gates }}- --feature-gates={{ join "," . }}{{ end }}
 {{- end -}}

@@ -32,25 +32,27 @@ ports:
 - {name: https, containerPort: {{ .Values.service.port }}}
 {{- end }}
 - {name: metrics, containerPort: {{ .Values.metrics.port }}}
-startupProbe: # the first list of a large cluster takes a while
-  httpGet: {path: {{ ternary "/readyz" "/livez" (eq .Values.shape "beside") }}, port: metrics{{ include "extender.scheme" . }}}
-  periodSeconds: 1
-  failureThreshold: 300
+{{- $probe := dict "port" "metrics" }}
+{{- if include "extender.scrapers" . }}
+{{- $_ := set $probe "scheme" "HTTPS" }}
+{{- end }}
+{{- $live := dict "httpGet" (merge (dict "path" "/livez") $probe) }}
+{{- $ready := dict "httpGet" (merge (dict "path" "/readyz") $probe) }}
+{{- /* The first list of a large cluster takes a while; a kube-scheduler beside is started when it is over. */}}
+startupProbe:
+{{- $startup := deepCopy (ternary $ready $live (eq .Values.shape "beside")) }}
+{{- toYaml (mergeOverwrite $startup (dict "periodSeconds" 1 "failureThreshold" 300) .Values.probes.startup) | nindent 2 }}
 livenessProbe:
-  httpGet: {path: /livez, port: metrics{{ include "extender.scheme" . }}}
-  periodSeconds: 10
-  timeoutSeconds: 5
+{{- toYaml (mergeOverwrite $live (dict "periodSeconds" 10 "timeoutSeconds" 5) .Values.probes.liveness) | nindent 2 }}
 readinessProbe:
-  httpGet: {path: /readyz, port: metrics{{ include "extender.scheme" . }}}
-  periodSeconds: 2
-  timeoutSeconds: 2
+{{- toYaml (mergeOverwrite $ready (dict "periodSeconds" 2 "timeoutSeconds" 2) .Values.probes.readiness) | nindent 2 }}
 resources:
 {{- toYaml .Values.resources | nindent 2 }}
 securityContext:
-{{- include "extender.securityContext" . | nindent 2 }}
+{{- toYaml .Values.securityContext | nindent 2 }}
 volumeMounts:
 - {name: tmp, mountPath: /tmp}
-{{- if .Values.policy }}
+{{- if include "extender.policyConfigMap" . }}
 - {name: policy, mountPath: /etc/extender/policy, readOnly: true}
 {{- end }}
 {{- if eq .Values.shape "service" }}
@@ -64,21 +66,11 @@ volumeMounts:
 {{- end }}
 {{- end -}}
 
-{{- define "extender.scheme" -}}
-{{ if include "extender.scrapers" . }}, scheme: HTTPS{{ end }}
-{{- end -}}
-
 {{- /* The Secret with the authority of those who scrape; "" where anybody may. */ -}}
 {{- define "extender.scrapers" -}}
 {{- if eq .Values.shape "service" -}}
 {{ .Values.metrics.clientCASecret }}
 {{- end -}}
-{{- end -}}
-
-{{- define "extender.securityContext" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities: {drop: [ALL]}
 {{- end -}}
 
 {{- define "extender.args" -}}
@@ -88,8 +80,8 @@ capabilities: {drop: [ALL]}
 - --leader-elect
 - --lease-namespace=$(EXTENDER_OWN_NAMESPACE)
 - --lease-name={{ include "extender.fullname" . }}
-{{- if not .Values.policy }}
-- --scheduler-name={{ .Values.schedulerName }}
+{{- if not (include "extender.policyConfigMap" .) }}
+- --scheduler-name={{ include "extender.schedulerName" . }}
 {{- end }}
 {{- else -}}
 - serve
@@ -116,7 +108,10 @@ capabilities: {drop: [ALL]}
 - --leader-service={{ include "extender.fullname" . }}
 {{- end }}
 {{- end }}
-{{- if .Values.policy }}
+{{- with include "extender.featureGates" . }}
+{{ . }}
+{{- end }}
+{{- if include "extender.policyConfigMap" . }}
 - --policy=/etc/extender/policy/policy.yaml
 {{- end }}
 {{- end -}}

@@ -167,24 +167,44 @@ def _lease(client: KubeClient, namespace: str, name: str) -> Finding:
 
 
 class Right(NamedTuple):
-    """A verb on a resource of an API group; `resource` may name a subresource, such as pods/binding."""
+    """A verb on a resource of an API group; `resource` may name a subresource, such as pods/binding.
+
+    Without a namespace it is a right in all of them; without a name, to all objects.
+    """
 
     group: str
     resource: str
     verb: str
+    namespace: str = ""
+    name: str = ""
 
     def __str__(self) -> str:
-        return f"{self.verb} {self.resource}{'.' if self.group else ''}{self.group}"
+        return f"{self.verb} {self.object}"
+
+    @property
+    def object(self) -> str:
+        """The object of the verb, such as leases.coordination.k8s.io extender in extender-system."""
+        words = [f"{self.resource}{'.' if self.group else ''}{self.group}", self.name]
+        return " ".join(filter(None, words)) + (f" in {self.namespace}" if self.namespace else "")
 
 
 def _rights(group: str, resource: str, *verbs: str) -> list[Right]:
     return [Right(group, resource, verb) for verb in verbs]
 
 
-_LEASES = [
-    *_rights("coordination.k8s.io", "leases", "create", "get", "update"),
-    *_rights("events.k8s.io", "events", "create"),  # an event is recorded when the leader changes
-]
+def _own_rights(group: str, resource: str, namespace: str, name: str) -> list[Right]:
+    """Returns the rights to create an object and to write it. RBAC knows no names for create."""
+    named = [Right(group, resource, verb, namespace, name) for verb in ("get", "update")]
+    return [Right(group, resource, "create", namespace), *named]
+
+
+def _election_rights(namespace: str, lease: str, leader_service: str) -> list[Right]:
+    """Returns what a replica needs to lead, and to point a Service at itself."""
+    needed = _own_rights("coordination.k8s.io", "leases", namespace, lease)
+    needed.append(Right("events.k8s.io", "events", "create", namespace))  # an event says that the leader has changed
+    if leader_service:
+        needed += _own_rights("discovery.k8s.io", "endpointslices", namespace, leader_service)
+    return needed
 
 
 def _read_rights(kinds: Iterable[Kind]) -> list[Right]:
@@ -233,24 +253,27 @@ _DECODE_REVIEW = msgspec.json.Decoder(_Review).decode
 
 
 def check_rights(
-    client: KubeClient, mode: str, account: str, lease_namespace: str, watch: Iterable[Kind] = ()
+    client: KubeClient, mode: str, account: str, lease: str, leader_service: str = "", watch: Iterable[Kind] = ()
 ) -> Iterator[Finding]:
     """Checks which permissions the account needs but lacks, and which dangerous ones it has.
 
     Args:
         mode: SERVE, SERVE_PREEMPTING or SCHEDULE.
         account: NAMESPACE/NAME of a service account; empty for the client's own user.
-        lease_namespace: the namespace of the Lease; empty without leader election.
+        lease: NAMESPACE/NAME of the Lease; empty without leader election.
+        leader_service: the name of the Service, in the Lease's namespace, that the leader points at itself; or empty.
         watch: the kinds that the policy watches for users' rules.
     """
     who = f"service account {account}" if account else "this account"
-    needed = [(right, "") for right in (*NEEDED[mode], *_read_rights(watch))]
-    needed += [(right, lease_namespace) for right in _LEASES if lease_namespace]
+    needed = [*NEEDED[mode], *_read_rights(watch)]
+    if lease:
+        namespace, _, name = lease.partition("/")
+        needed += _election_rights(namespace, name, leader_service)
     missing = _refused(client, needed, account)
     if missing:
         verbs: dict[str, list[str]] = defaultdict(list)
         for right in missing:
-            verbs[f"{right.resource}{'.' if right.group else ''}{right.group}"].append(right.verb)
+            verbs[right.object].append(right.verb)
         lacking = "; ".join(f"{', '.join(its_verbs)} {resource}" for resource, its_verbs in verbs.items())
         yield fail(
             "rights",
@@ -259,7 +282,7 @@ def check_rights(
         )
     else:
         yield ok("rights", f"{who} has all {len(needed)} permissions that `extender {mode}` needs")
-    extra = [right for right in _MORE_THAN_NEEDED if right not in _refused(client, [(right, "")], account)]
+    extra = [right for right in _MORE_THAN_NEEDED if _may(client, right, account)]
     if extra:
         yield warn(
             "too-many-rights",
@@ -268,16 +291,16 @@ def check_rights(
         )
 
 
-def _refused(client: KubeClient, rights: Sequence[tuple[Right, str]], account: str) -> list[Right]:
+def _refused(client: KubeClient, rights: Sequence[Right], account: str) -> list[Right]:
     with ThreadPoolExecutor(_CONCURRENT_REVIEWS) as pool:
-        allowed = list(pool.map(lambda each: _may(client, each[0], each[1], account), rights))
-    return [right for (right, _), yes in zip(rights, allowed, strict=True) if not yes]
+        allowed = list(pool.map(lambda right: _may(client, right, account), rights))
+    return [right for right, yes in zip(rights, allowed, strict=True) if not yes]
 
 
-def _may(client: KubeClient, right: Right, namespace: str, account: str) -> bool:
+def _may(client: KubeClient, right: Right, account: str) -> bool:
     resource, _, subresource = right.resource.partition("/")
     attributes = {"group": right.group, "resource": resource, "subresource": subresource, "verb": right.verb}
-    spec: dict[str, Any] = {"resourceAttributes": {**attributes, "namespace": namespace}}
+    spec: dict[str, Any] = {"resourceAttributes": {**attributes, "namespace": right.namespace, "name": right.name}}
     kind = "SelfSubjectAccessReview"
     if account:
         owner, _, name = account.partition("/")

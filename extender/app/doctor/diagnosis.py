@@ -75,6 +75,7 @@ def diagnose(
     *,
     account: str,
     lease: str,
+    leader_service: str,
     scheduler_config: Path | None,
     extender: ExtenderConfig | None,
     policy_path: Path | None,
@@ -85,6 +86,7 @@ def diagnose(
         mode: SERVE, SERVE_PREEMPTING or SCHEDULE, which need different permissions.
         account: NAMESPACE/NAME of the extender's service account; empty for the kubeconfig's user.
         lease: NAMESPACE/NAME of the Lease that a replica should hold; empty without leader election.
+        leader_service: the Service that the leader points at itself, in the Lease's namespace; empty without one.
         extender: how to reach the extender, used if `scheduler_config` has no entry for an extender.
 
     Raises:
@@ -97,7 +99,7 @@ def diagnose(
         try:
             yield from check_cluster(client, lease)
             yield from check_rights(
-                client, mode, account, lease.partition("/")[0], () if policy is None else policy.watch
+                client, mode, account, lease, leader_service, () if policy is None else policy.watch
             )
             listed = list_all(client, KINDS["Node"], decoders(KINDS["Node"])[0])[1]
             nodes = [node for node in listed if isinstance(node, Node)]

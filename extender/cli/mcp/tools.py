@@ -160,6 +160,7 @@ class Tools:
             live,
             account="",
             lease="",
+            leader_service="",
             scheduler_config=None,
             extender=extender_at(self._url),
             policy_path=self._source.policy,

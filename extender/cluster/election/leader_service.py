@@ -4,6 +4,10 @@ Every replica is ready, because a roll-out waits for that. So a selector would s
 writes its own address. Before a leader ends, it writes the address of its successor, keeps leading while the proxies
 update, and then releases the lease. A call that reaches the successor too early waits there until the successor leads,
 so no call is refused.
+
+While kube-scheduler calls the Service, every pod would wait for a Service that was removed. So a leader that is called
+creates a Lease, and the chart refuses to delete a release while this Lease exists. Only a person deletes it, because a
+quiet cluster makes no calls either.
 """
 
 from __future__ import annotations
@@ -11,17 +15,21 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import msgspec
 
+from extender.cluster.election.lease import GROUP_VERSION as LEASES
 from extender.cluster.http.kube_client import Caller
-from extender.errors import ClusterError, NotFound
+from extender.errors import ClusterError, Conflict, NotFound
 from extender.runtime.threads import Ticker
 
 UPDATE_SECONDS = 1.0
 PROXIES_SECONDS = 1.5  # longer than the second for which kube-proxy collects changes by default
+_CALLED = "extender, which kube-scheduler calls"
+CALLED_SECONDS = 30.0  # the least time between two attempts to create the Lease that says so
 _GROUP_VERSION = "discovery.k8s.io/v1"
 
 logger = logging.getLogger(__name__)
@@ -49,9 +57,15 @@ class LeaderService:
         self._labels = labels
         self._slices = f"/apis/{_GROUP_VERSION}/namespaces/{quote(namespace, '')}/endpointslices"
         self._core = f"/api/v1/namespaces/{quote(namespace, '')}"
+        self._called = False
+        self._next_record = 0.0
         self._ticker = Ticker("leader-service", UPDATE_SECONDS, self._update)
         self.start = self._ticker.start
         self.revive = self._ticker.revive
+
+    def note_call(self) -> None:
+        """Notes that a verb was called. `_update` creates the Lease, because this runs in every call."""
+        self._called = True
 
     def stop(self) -> None:
         """Stops updating the Service, which keeps its current address."""
@@ -74,6 +88,8 @@ class LeaderService:
         try:
             if self._leading():
                 self._point_to(self._address)
+                if self._called and time.monotonic() >= self._next_record:
+                    self._record_calls()
         except ClusterError as error:
             logger.warning("service not updated service=%s reason=%r", self._name, str(error))
 
@@ -92,6 +108,21 @@ class LeaderService:
         if [endpoint.get("addresses") for endpoint in slice_.get("endpoints") or ()] != [[address]]:
             self._client.call("PUT", path, self._encoded(address, slice_["metadata"]))
             logger.info("service points to the leader service=%s address=%s", self._name, address)
+
+    def _record_calls(self) -> None:
+        """Creates the Lease that says that kube-scheduler calls this Service. Raises ClusterError if a call fails."""
+        self._called = False
+        self._next_record = time.monotonic() + CALLED_SECONDS
+        lease = {
+            "apiVersion": LEASES,
+            "kind": "Lease",
+            "metadata": {"name": called_lease(self._name)},
+            "spec": {"holderIdentity": _CALLED},
+        }
+        query = urlencode({"fieldManager": _CALLED})  # helm's refusal names it
+        path = f"/apis/{LEASES}/namespaces/{quote(self._namespace, '')}/leases?{query}"
+        with suppress(Conflict):  # it exists
+            self._client.call("POST", path, msgspec.json.encode(lease))
 
     def _encoded(self, address: str, metadata: Mapping[str, Any]) -> bytes:
         """Returns the EndpointSlice as JSON. Its port gets the name of the Service's port, because proxies need it."""
@@ -132,6 +163,11 @@ class LeaderService:
 
     def _get(self, path: str) -> Any:
         return self._client.call_for(msgspec.json.decode, "GET", path, b"")
+
+
+def called_lease(service: str) -> str:
+    """Returns the name of the Lease that exists once kube-scheduler has called the Service."""
+    return f"{service}-called-by-kube-scheduler"
 
 
 def _ready(pod: Mapping[str, Any]) -> Iterator[str]:

@@ -16,7 +16,7 @@ from extender.errors import NotFound, Refused
 from extender.runtime.ports import Binder, Binding
 from extender.runtime.unsettled import UnsettledWrites
 
-_GROUP_VERSION = "coordination.k8s.io/v1"
+GROUP_VERSION = "coordination.k8s.io/v1"
 _EVENTS = "/apis/events.k8s.io/"  # events reserve nothing, so one that arrives late does no harm
 RELEASED_SECONDS = 1
 _MOST_CHARACTERS = 128  # the API server's limit for an event's reportingInstance
@@ -37,7 +37,7 @@ class Lease(msgspec.Struct, frozen=True, rename="camel"):
 
     spec: LeaseSpec = LeaseSpec()
     metadata: dict[str, Any] = {}
-    api_version: str = _GROUP_VERSION
+    api_version: str = GROUP_VERSION
     kind: str = "Lease"
 
     @property
@@ -67,7 +67,7 @@ class LeaseClient:
         self._client = client
         self._timeout_seconds = timeout_seconds
         self._metadata = {"namespace": namespace, "name": name}
-        self._collection = f"/apis/{_GROUP_VERSION}/namespaces/{quote(namespace, '')}/leases"
+        self._collection = f"/apis/{GROUP_VERSION}/namespaces/{quote(namespace, '')}/leases"
         self._path = f"{self._collection}/{quote(name, '')}"
         self._uid = ""  # the lease's UID, to which events refer
 
@@ -112,7 +112,7 @@ class LeaseClient:
             "reason": "LeaderElection",
             "type": "Normal",
             "note": note,
-            "regarding": {"apiVersion": _GROUP_VERSION, "kind": "Lease", **metadata, "uid": self._uid},
+            "regarding": {"apiVersion": GROUP_VERSION, "kind": "Lease", **metadata, "uid": self._uid},
         }
         path = f"{_EVENTS}v1/namespaces/{quote(metadata['namespace'], '')}/events"
         self._client.call("POST", path, _ENCODE(event), timeout_seconds=self._timeout_seconds)

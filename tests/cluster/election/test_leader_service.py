@@ -28,6 +28,8 @@ class FakeApi(Caller):
         self.pods: list[Any] = []
         self.slice: Any = None
         self.writes = 0
+        self.leases: list[str] = []
+        self.refused = 0
 
     def call(
         self, method: str, path: str, body: bytes, content_type: str = JSON, timeout_seconds: float = CALL_SECONDS
@@ -41,7 +43,16 @@ class FakeApi(Caller):
                 {"labelSelector": ["app=extender"]},
             )
             return json.dumps({"items": self.services if collection == SERVICES else self.pods}).encode()
+        if collection == "leases":
+            return self._lease(json.loads(body))
         return json.dumps(self._slice(method, json.loads(body or b"null"))).encode()
+
+    def _lease(self, written: Any) -> bytes:
+        if written["metadata"]["name"] in self.leases:
+            self.refused += 1
+            raise Conflict("it exists", 409)
+        self.leases.append(written["metadata"]["name"])
+        return b"{}"
 
     def _slice(self, method: str, written: Any) -> Any:
         if method == "GET" and self.slice is None:
@@ -166,3 +177,21 @@ def test_a_standby_that_ends_changes_nothing(api: FakeApi, start: Start) -> None
     api.pods = [pod("10.0.0.2", 2)]
     start(leading=lambda: False).hand_over()
     assert api.slice is None
+
+
+def test_a_leader_that_was_called_says_so_in_a_lease(
+    api: FakeApi, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once a while again, because somebody may have deleted it although kube-scheduler still calls."""
+    monkeypatch.setattr(leader_service, "CALLED_SECONDS", 0.05)
+    leading = start()
+    start("10.0.0.2", lambda: False).note_call()
+    assert wait_until(api.led_to)
+    assert api.leases == []
+    leading.note_call()
+    assert wait_until(lambda: api.leases == ["extender-called-by-kube-scheduler"])
+    leading.note_call()  # the API server refuses another of this name
+    assert wait_until(lambda: api.refused == 1)
+    api.leases.clear()
+    leading.note_call()
+    assert wait_until(lambda: api.leases == ["extender-called-by-kube-scheduler"])
