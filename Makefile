@@ -79,6 +79,9 @@ test-injection: $(READY) ## raise an error at calls of every function of the loo
 test-admission: $(READY) ## compare what becomes of 2,000 generated pods and workloads with a real API server; SEED=2 for others
 	ADMISSION_CASES=2000 $(VENV)/bin/pytest -s tests/offline/admission
 
+test-scheduler-files: $(READY) ## compare the doctor's verdict on 1,000 generated files with kube-scheduler's; SEED=2 for others
+	SCHEDULER_FILES=1000 $(VENV)/bin/pytest tests/policy/test_scheduler_files.py
+
 test-groups: $(READY) ## compare 2,000 generated pod groups with the stock scheduler, step by step; about five minutes
 	@$(VENV)/bin/python -m tests.group_conformance $(ARGS)
 

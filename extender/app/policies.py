@@ -64,13 +64,16 @@ def policy_of(
         return Policy((provider(provider_name),))
     try:
         text = policy_text(policy, access)
-        return load_policy(text, Library(host=host, folder=folder_of(policy)))
+        read = load_policy(text, Library(host=host, folder=folder_of(policy)))
     except OSError as error:
         raise ConfigurationError([f"policy {policy}: {error.strerror}"]) from None
     except ClusterError as error:
         raise ConfigurationError([f"policy {policy}: {error}"]) from None
     except ConfigurationError as error:
         raise ConfigurationError([f"policy {policy}: {fault}" for fault in error.faults]) from None
+    for note in read.notes:
+        _log.warning("policy entry without effect policy=%s entry=%r", policy, note)
+    return read
 
 
 def log_failure(rule: str, error: BaseException) -> None:

@@ -15,7 +15,6 @@ from extender.cli.output.output_formats import Output, output_option, say, show,
 from extender.config.cluster_access import IN_CLUSTER, ClusterAccess, live_access, with_default_files
 from extender.errors import ConfigurationError
 from extender.offline.documents.document_kinds import DocumentKind, headed
-from extender.runtime.near_names import plainly
 
 if TYPE_CHECKING:
     from extender.app.doctor.finding import Finding
@@ -123,12 +122,11 @@ def extender_at(url: str | None) -> ExtenderConfig | None:
     """Returns an extender with all verbs at the URL; None without a URL. Raises ConfigurationError."""
     if url is None:
         return None
-    from pydantic import ValidationError
+    from extender.model.extender_config import ExtenderConfig
 
-    from extender.policy.extenders import ExtenderSpec
-
-    verbs = {f"{verb}Verb": verb for verb in ("filter", "prioritize", "preempt", "bind")}
+    config = ExtenderConfig(url, "filter", "prioritize", "preempt", "bind", weight=1, node_cache_capable=True)
     try:
-        return ExtenderSpec.model_validate({"urlPrefix": url, "weight": 1, "nodeCacheCapable": True, **verbs}).config
-    except ValidationError as error:
-        raise ConfigurationError([f"--url {url}: {plainly(error.errors()[0]['msg'])}"]) from None
+        config.url  # noqa: B018  raises an error if it is no URL
+    except ConfigurationError as error:
+        raise ConfigurationError([f"--url: {fault.rpartition(': ')[2]}" for fault in error.faults]) from None
+    return config

@@ -202,10 +202,8 @@ def _fields(model: type[BaseModel], prefix: str) -> Iterator[Row]:
 
 
 def _models(annotation: object) -> Iterator[type[BaseModel]]:
-    """Yields the pydantic models in a field's type, except `Ignored`, whose fields only kube-scheduler reads."""
-    from extender.framework.policy_fields import Ignored
-
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel) and not issubclass(annotation, Ignored):
+    """Yields the pydantic models in a field's type."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for part in get_args(annotation):
         yield from _models(part)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import Annotated, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -17,8 +17,10 @@ from extender.framework.rules import MAX_SCORE, Scores
 MAX_POINT_SCORE = 10
 MAX_UTILIZATION = 100
 _QUALIFIED_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-_DURATION = re.compile(r"\+?(\d+(\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
-_UNIT_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_DURATION = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
+_DURATIONS = re.compile(rf"[-+]?(({_DURATION.pattern})+|0)", re.ASCII)
+_UNIT_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_LONGEST_SECONDS = 2**63 / 1e9  # Go counts nanoseconds in 64 bits
 _DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
@@ -51,17 +53,16 @@ def _between(left: ShapePoint, right: ShapePoint) -> Iterator[int]:
 
 
 class Strict(BaseModel):
-    """The base class of the parts of a policy file. An unknown field, or a value of the wrong type, is an error."""
+    """The base class of the parts of a policy file. An unknown field, or a value of the wrong type, is an error.
+
+    Attributes:
+        never_null: the fields that must not be null. For all others null means absent, as in Go.
+    """
 
     model_config = ConfigDict(
         frozen=True, strict=True, extra="forbid", alias_generator=to_camel, use_attribute_docstrings=True
     )
-
-
-class Ignored(BaseModel):
-    """A part of a policy file that only kube-scheduler uses. This program neither reads nor checks it."""
-
-    model_config = ConfigDict(frozen=True, extra="allow")
+    never_null: ClassVar[frozenset[str]] = frozenset()
 
 
 def label_key(value: str) -> str:
@@ -77,8 +78,8 @@ def label_key(value: str) -> str:
 
 LabelKey = Annotated[str, AfterValidator(label_key)]
 Percentage = Annotated[int, Field(ge=0, le=100)]
-NonNegative = Annotated[int, Field(ge=0)]
-Positive = Annotated[int, Field(gt=0, le=2**31 - 1)]
+NonNegative = Annotated[int, Field(ge=0, lt=2**63)]
+Positive = Annotated[int, Field(gt=0, lt=2**31)]
 
 
 class UtilizationShapePoint(Strict):
@@ -110,18 +111,19 @@ def points(shape: Sequence[UtilizationShapePoint]) -> tuple[ShapePoint, ...]:
 class ResourceSpec(Strict):
     """A resource that a priority considers."""
 
-    name: Annotated[str, Field(min_length=1)]
+    name: str = ""
     """The name of the resource."""
     weight: Annotated[int, Field(ge=0, le=100)] = 0
     """Its weight; 0 means the default, 1."""
 
 
-def duration(least_seconds: float) -> Callable[[str], str]:
+def duration(least_seconds: float = -_LONGEST_SECONDS) -> Callable[[str], str]:
     """Returns a validator for durations in Go's format that last at least `least_seconds`."""
 
     def check(value: str) -> str:
-        if not re.fullmatch(rf"({_DURATION.pattern})+|0", value) or duration_seconds(value) < least_seconds:
-            raise ValueError(f"expected a duration of at least {least_seconds:g}s, like 10s or 5m")
+        if not _DURATIONS.fullmatch(value) or not least_seconds <= duration_seconds(value) < _LONGEST_SECONDS:
+            least = f" of at least {least_seconds:g}s" if least_seconds >= 0 else ""
+            raise ValueError(f"expected a duration{least}, like 10s or 5m")
         return value
 
     return check
@@ -129,4 +131,5 @@ def duration(least_seconds: float) -> Callable[[str], str]:
 
 def duration_seconds(text: str) -> float:
     """Converts a duration in Go's format, like "1m30s", to seconds."""
-    return sum(float(amount) * _UNIT_SECONDS[unit] for amount, _, unit in _DURATION.findall(text))
+    seconds = sum(float(amount) * _UNIT_SECONDS[unit] for amount, unit in _DURATION.findall(text))
+    return -seconds if text.startswith("-") else seconds

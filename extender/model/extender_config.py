@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import SplitResult, urlsplit
 
+from extender.errors import ConfigurationError
 from extender.model.pod import Container, Pod
 
 DEFAULT_TIMEOUT_SECONDS = 5.0
@@ -55,6 +57,19 @@ class ExtenderConfig:
     managed_resources: frozenset[str] = frozenset()
     ignored_resources: frozenset[str] = frozenset()
     ignorable: bool = False
+
+    @property
+    def url(self) -> SplitResult:
+        """The parts of `url_prefix`. Raises ConfigurationError if it is not a URL that can be called."""
+        try:
+            url = urlsplit(self.url_prefix)
+            is_usable = url.scheme in ("http", "https") and url.hostname and (url.port or 1)
+        except ValueError:
+            is_usable = False
+        if not is_usable:
+            what = f"expected a URL, like http://127.0.0.1:8888/scheduler, got {self.url_prefix!r}"
+            raise ConfigurationError([f"extender: urlPrefix: {what}"])
+        return url
 
     def is_interested(self, pod: Pod) -> bool:
         """Returns True if the extender is called for the pod (upstream HTTPExtender.IsInterested)."""

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Self
-from urllib.parse import urlsplit
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
 
-from extender.framework.policy_fields import LabelKey, NonNegative, Strict, duration, duration_seconds
+from extender.framework.policy_fields import LabelKey, Strict, duration, duration_seconds
 from extender.framework.profile import Profile
 from extender.model.extender_config import DEFAULT_TIMEOUT_SECONDS, ExtenderConfig, TLSConfig
 from extender.model.requests import is_extended
 from extender.plugins.node_resources.fit import NodeResourcesFitFilter
-from extender.policy.faults import Faults
+from extender.policy.faults import Faults, model_in
 
 _NANOSECONDS = 1e-9
+_NO_LIMIT_SECONDS = 86400.0
 
 
 def _extended(value: str) -> str:
@@ -32,31 +32,24 @@ def _extended(value: str) -> str:
     return value
 
 
-def _url(value: str) -> str:
+def _base64(value: object) -> object:
+    """Decodes PEM as Go does: it ignores line breaks, and takes a list of bytes as well."""
     try:
-        url = urlsplit(value)
-        usable = url.scheme in ("http", "https") and url.hostname and (url.port or 1)
-    except ValueError:
-        usable = False
-    if not usable:
-        raise ValueError("expected a URL, like http://127.0.0.1:8888/scheduler")
-    return value
-
-
-def _base64(value: str) -> str:
-    try:
-        base64.b64decode(value, validate=True)
-    except binascii.Error:
+        if isinstance(value, list):
+            return base64.b64encode(bytes(value)).decode()
+        if isinstance(value, str):
+            base64.b64decode(value.replace("\r", "").replace("\n", ""), validate=True)
+    except (binascii.Error, TypeError, ValueError):
         raise ValueError("expected PEM in base64") from None
     return value
 
 
-Base64 = Annotated[str, AfterValidator(_base64)]
-Weight = Annotated[int, Field(lt=2**63)]
+Base64 = Annotated[str, BeforeValidator(_base64)]
+Weight = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 
 
 class ManagedResourceSpec(Strict):
-    name: Annotated[LabelKey, AfterValidator(_extended)]
+    name: Annotated[LabelKey, AfterValidator(_extended)] = Field(default="", validate_default=True)
     """An extended resource; only pods that request one of these are sent to the extender."""
     ignored_by_scheduler: bool = False
     """If true, NodeResourcesFit ignores the resource and leaves it to the extender."""
@@ -88,8 +81,6 @@ class TLSConfigSpec(Strict):
     def _whole(self) -> Self:
         if self.insecure and self.has_ca:
             raise ValueError("insecure skips verification, so caFile and caData must not be set")
-        if bool(self.cert_file or self.cert_data) != bool(self.key_file or self.key_data):
-            raise ValueError("a client certificate and its key must be given together")
         return self
 
     def config(self, *, verified: bool) -> TLSConfig:
@@ -100,7 +91,7 @@ class TLSConfigSpec(Strict):
 
 
 class _Extender(Strict):
-    url_prefix: Annotated[str, AfterValidator(_url)]
+    url_prefix: str = ""
     """The URL of the extender, to which the verbs are appended."""
     filter_verb: str = ""
     """The path of filter; without it the extender is not called for filter."""
@@ -133,7 +124,7 @@ class _Extender(Strict):
             self.weight,
             # As in kube-scheduler, enableHTTPS without a CA accepts any certificate.
             tls.config(verified=tls.has_ca or not enable_https),
-            timeout_seconds or DEFAULT_TIMEOUT_SECONDS,
+            _timeout(timeout_seconds),
             self.node_cache_capable,
             frozenset(resource.name for resource in managed),
             frozenset(resource.name for resource in managed if resource.ignored_by_scheduler),
@@ -141,13 +132,20 @@ class _Extender(Strict):
         )
 
 
+def _timeout(seconds: float) -> float:
+    """Returns the time limit of calls: 0 means the default, and a negative number means no limit, as in Go."""
+    return _NO_LIMIT_SECONDS if seconds < 0 else seconds or DEFAULT_TIMEOUT_SECONDS
+
+
 class ExtenderSpec(_Extender):
     """An extender in a KubeSchedulerConfiguration."""
 
+    never_null: ClassVar[frozenset[str]] = frozenset(("httpTimeout",))
+
     enable_https: bool = Field(default=False, alias="enableHTTPS")
     """If true, calls use TLS."""
-    http_timeout: Annotated[str, AfterValidator(duration(0))] = "0"
-    """The time to wait for an answer, like 5s; 0 means 5s."""
+    http_timeout: Annotated[str, AfterValidator(duration())] = "0"
+    """The time to wait for an answer, like 5s; 0 means 5s, less than 0 means no limit."""
 
     @property
     def config(self) -> ExtenderConfig:
@@ -155,16 +153,35 @@ class ExtenderSpec(_Extender):
 
 
 class LegacyExtenderSpec(_Extender):
-    """An extender in a classic Policy."""
+    """An extender in a classic Policy; `in_any_case` finds its fields."""
 
     enable_https: bool = False
     """If true, calls use TLS."""
-    http_timeout: NonNegative = 0
-    """The time to wait for an answer, in nanoseconds; 0 means 5 s."""
+    http_timeout: Annotated[int, Field(ge=-(2**63), lt=2**63)] = 0
+    """The time to wait for an answer, in nanoseconds; 0 means 5 s, less than 0 means no limit."""
 
     @property
     def config(self) -> ExtenderConfig:
         return self._config(self.http_timeout * _NANOSECONDS, enable_https=self.enable_https)
+
+
+def in_any_case(value: object, model: type[BaseModel]) -> object:
+    """Returns the value with the fields that the model knows, under their own names.
+
+    This is how Go decoded the extenders of a classic Policy until v1.22: names of fields in upper or lower case, and
+    without an error for unknown ones. Of two spellings the last counts.
+    """
+    if isinstance(value, list):
+        return [in_any_case(item, model) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    fields = {field.alias.lower(): field for field in model.model_fields.values() if field.alias}
+    known = ((fields[key.lower()], item) for key, item in value.items() if key.lower() in fields)
+    return {
+        field.alias: in_any_case(item, inner) if (inner := model_in(field.annotation)) else item
+        for field, item in known
+        if item is not None
+    }
 
 
 def read_extenders(specs: Sequence[ExtenderSpec | LegacyExtenderSpec], faults: Faults) -> tuple[ExtenderConfig, ...]:

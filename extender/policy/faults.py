@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from typing import Any, TypeVar, get_args
 
@@ -24,6 +24,7 @@ class Faults:
 
     def __init__(self) -> None:
         self.messages: list[str] = []
+        self.notes: list[str] = []  # remarks on what is accepted, but has no effect
 
     def add(self, path: str, what: str, wrong: str = "", right: Iterable[str] = ()) -> None:
         """Adds a fault. The message suggests the name in `right` that resembles `wrong`, if there is such a name."""
@@ -40,7 +41,7 @@ class Faults:
         A faulty part is left out so that the other parts are checked too. Returns None if a required part is faulty or
         missing.
         """
-        document = _without_nulls(value)
+        document = _decoded(value, model)
         wrong: list[Location] = []
         while True:
             try:
@@ -106,13 +107,26 @@ def _holds(place: Location, inner: Location) -> bool:
     return inner[: len(place)] == place
 
 
-def _without_nulls(value: object) -> object:
-    """Returns the value without fields that are null, which Go treats as absent."""
+def _decoded(value: object, model: type[BaseModel] | None) -> object:
+    """Returns a copy of the value in which nulls are what Go decodes them to.
+
+    A field that is null is absent, unless the model lists it as `never_null` or does not know it. In a list, null is
+    an empty value.
+    """
     if isinstance(value, Mapping):
-        return {str(key): _without_nulls(item) for key, item in value.items() if item is not None}
+        nullable = _nullable(model)
+        fields = {str(key): item for key, item in value.items() if item is not None or not nullable(str(key))}
+        return {key: _decoded(item, _model_at(model, key)) for key, item in fields.items()}
     if isinstance(value, list):
-        return [_without_nulls(item) for item in value]
+        return [_decoded(({} if model else "") if item is None else item, model) for item in value]
     return deepcopy(value)
+
+
+def _nullable(model: type[BaseModel] | None) -> Callable[[str], bool]:
+    if model is None:
+        return lambda _: True
+    names = {field.alias for field in model.model_fields.values()} - getattr(model, "never_null", frozenset())
+    return names.__contains__
 
 
 def _prune(document: dict[str, Any], locations: Iterable[Location]) -> bool:
@@ -153,12 +167,18 @@ def _fields(model: type[BaseModel] | None, location: Location) -> list[str]:
         if model is None:
             return []
         if isinstance(part, str):
-            model = next((_inner(f.annotation) for f in model.model_fields.values() if f.alias == part), None)
+            model = _model_at(model, part)
     return [f.alias or name for name, f in model.model_fields.items()] if model else []
 
 
-def _inner(annotation: object) -> type[BaseModel] | None:
+def _model_at(model: type[BaseModel] | None, field: str) -> type[BaseModel] | None:
+    """Returns the model of the values in a field; None if they are not objects."""
+    fields = model.model_fields.values() if model else ()
+    return next((model_in(each.annotation) for each in fields if each.alias == field), None)
+
+
+def model_in(annotation: object) -> type[BaseModel] | None:
     """Returns the model in `tuple[Model, ...]`, `Model | None` and the like."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((model for argument in get_args(annotation) if (model := _inner(argument))), None)
+    return next((model for argument in get_args(annotation) if (model := model_in(argument))), None)

@@ -184,6 +184,16 @@ class Library:
         return Plugin(name, rule.arguments, others=build, default=False)
 
 
+class OnlyInTree(Library):
+    """Finds the plugins that kube-scheduler itself has, and no users' rules."""
+
+    def has_rule(self, name: str) -> bool:  # noqa: ARG002  the base class has the parameter
+        return False
+
+    def find_rule(self, name: str, path: str, faults: Faults, others: Iterable[str]) -> None:
+        faults.add(path, f"unknown plugin {name!r}", name, others)
+
+
 def _entry_point(name: str) -> object:
     return next((point.load() for point in _entry_points() if point.name == name), None)
 

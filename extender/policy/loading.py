@@ -2,53 +2,99 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from extender.errors import ConfigurationError, MalformedInput
 from extender.policy.classic.classic_reader import read_policy
-from extender.policy.configuration.profile_reader import read_configuration
+from extender.policy.configuration.profile_reader import read_configuration, read_scheduler_configuration
 from extender.policy.faults import Faults
-from extender.policy.library import Library
+from extender.policy.library import Library, OnlyInTree
 from extender.policy.policy import Policy
 from extender.runtime import strict_yaml
 
-_READERS: Mapping[str, Callable[[object, Library, Faults], Policy | None]] = {
-    "KubeSchedulerConfiguration": read_configuration,
-    "Policy": read_policy,
-}
+_Reader = Callable[[object, Library, Faults], Policy | None]
+_CONFIGURATION = "KubeSchedulerConfiguration"
+_READERS: Mapping[str, _Reader] = {_CONFIGURATION: read_configuration, "Policy": read_policy}
+_STOCK_READERS: Mapping[str, _Reader] = {_CONFIGURATION: read_scheduler_configuration}
 _CONFIG_MAP = "ConfigMap"
+_MORE_DOCUMENTS = "the file has more documents; only the first one is read, as kube-scheduler does"
 
 
 def load(text: bytes | str, library: Library | None = None) -> Policy:
     """Returns the policy in `text`: a KubeSchedulerConfiguration, a Policy, or a ConfigMap that holds one of them.
 
+    Only the first document of a YAML file is read, as kube-scheduler does; `Policy.notes` says if there are more.
+
     Raises:
         ConfigurationError: with every fault, each as "path: what is wrong (did you mean X?)".
     """
-    return read(_parsed(text), library)
+    return _load(text, library or Library(), _READERS)
+
+
+def load_scheduler_configuration(text: bytes | str) -> Policy:
+    """Returns the configuration in `text`, a file that kube-scheduler gets as --config, or a ConfigMap that holds it.
+
+    Raises:
+        ConfigurationError: kube-scheduler would not start with it; the faults say why.
+    """
+    return _load(text, OnlyInTree(), _STOCK_READERS)
 
 
 def read(document: object, library: Library | None = None) -> Policy:
     """Returns the policy in a document that is already parsed; see `load`."""
+    return _read(document, library or Library(), _READERS)
+
+
+def _load(text: bytes | str, library: Library, readers: Mapping[str, _Reader]) -> Policy:
+    document, has_more = _parsed(text)
+    policy = _read(document, library, readers)
+    return replace(policy, notes=(_MORE_DOCUMENTS, *policy.notes)) if has_more else policy
+
+
+def _read(document: object, library: Library, readers: Mapping[str, _Reader]) -> Policy:
     faults = Faults()
     kind = _kind(document)
     if kind == _CONFIG_MAP:
-        return load(_content(document), library)
-    reader = _READERS.get(kind)
+        return _load(_content(document, readers), library, readers)
+    reader = readers.get(kind)
     if reader is None:
-        what = f"expected {' or '.join(_READERS)}" + (f", got {kind}" if kind else "")
-        faults.add("kind", what, kind, (*_READERS, _CONFIG_MAP))
-    policy = reader(document, library or Library(), faults) if reader else None
+        what = f"expected {' or '.join(readers)}" + (f", got {kind}" if kind else "")
+        faults.add("kind", what, kind, (*readers, _CONFIG_MAP))
+    policy = reader(document, library, faults) if reader else None
     faults.raise_if_any()
     assert policy is not None
     return policy
 
 
-def _parsed(text: bytes | str) -> object:
+def _parsed(text: bytes | str) -> tuple[object, bool]:
+    """Returns (document, has more): the first document of the text, and True if others follow.
+
+    Like kube-scheduler, this takes a text that begins with a brace for JSON.
+    """
+    data = text.encode() if isinstance(text, str) else text
     try:
-        return strict_yaml.load(text)
+        if data.lstrip()[:1] == b"{":
+            return json.loads(data, object_pairs_hook=_unique, parse_constant=_not_json), False
+        return strict_yaml.load_first(data)
     except MalformedInput as error:
         raise ConfigurationError([f"the document: {error}"]) from None
+    except (ValueError, RecursionError) as error:
+        what = f"a file that begins with {{ must be JSON: {error}"
+        raise ConfigurationError([f"the document: {what}"]) from None
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"duplicate key {next(name for name in names if names.count(name) > 1)}")
+    return fields
+
+
+def _not_json(constant: str) -> object:
+    raise ValueError(f"{constant} is not a number that JSON has")
 
 
 def _kind(document: object) -> str:
@@ -56,7 +102,7 @@ def _kind(document: object) -> str:
     return kind if isinstance(kind, str) else ""
 
 
-def _content(config_map: object) -> str:
+def _content(config_map: object, readers: Mapping[str, _Reader]) -> str:
     """Returns the only text in the ConfigMap's data; if there are several, the only text that is a policy.
 
     Raises:
@@ -64,15 +110,15 @@ def _content(config_map: object) -> str:
     """
     data = config_map.get("data") if isinstance(config_map, Mapping) else None
     texts = [text for text in data.values() if isinstance(text, str)] if isinstance(data, Mapping) else []
-    policies = [text for text in texts if _kind(_parsed_or_none(text)) in _READERS] if len(texts) > 1 else texts
+    policies = [text for text in texts if _kind_in(text) in readers] if len(texts) > 1 else texts
     if len(policies) != 1:
         count = f"{len(policies)} of {len(texts)} keys" if texts else "no keys"
-        raise ConfigurationError([f"data: expected one key with a {' or '.join(_READERS)}, got {count}"])
+        raise ConfigurationError([f"data: expected one key with a {' or '.join(readers)}, got {count}"])
     return policies[0]
 
 
-def _parsed_or_none(text: str) -> object:
+def _kind_in(text: str) -> str:
     try:
-        return strict_yaml.load(text)
-    except MalformedInput:
-        return None
+        return _kind(_parsed(text)[0])
+    except ConfigurationError:
+        return ""

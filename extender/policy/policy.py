@@ -61,6 +61,7 @@ class Policy:
         pod_max_backoff_seconds: the longest backoff.
         extenders: the extenders that `extender schedule` calls, in this order; `extender serve` calls none.
         watch: the kinds that only users' rules read.
+        notes: remarks on entries that are accepted, but have no effect, as in kube-scheduler.
         qps, burst: the limits of clientConnection; 0 if they are not given.
     """
 
@@ -72,6 +73,7 @@ class Policy:
     watch: tuple[Kind, ...] = ()
     qps: float = 0.0
     burst: int = 0
+    notes: tuple[str, ...] = ()
 
     def scheduler_profiles(self, profiles: Iterable[Profile] | None = None) -> Profiles:
         """Returns the given profiles, or else the policy's own, with the policy's extenders, gates and watched kinds.

@@ -1,4 +1,7 @@
-"""Reads users' YAML strictly: no tags, no duplicate keys, limited depth and aliases; dates stay strings.
+"""Reads users' YAML as kubectl and kube-scheduler do, but with limited depth and aliases, and no duplicate keys.
+
+Scalars have the types that Go's YAML 1.1 library gives them, and pass through JSON there: dates stay strings, and 16.0
+is the number 16. Source: go.yaml.in/yaml/v2 resolve.go, sigs.k8s.io/yaml.
 
 Values are built from the parser's events, because libyaml's composer overflows the stack on deep nesting and ends the
 process (seen with 300,000 brackets). Keys are always strings, as in JSON: in `on: 1` the key is "on".
@@ -6,7 +9,9 @@ process (seen with 300,000 brackets). Keys are always strings, as in JSON: in `o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+import re
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -21,8 +26,17 @@ _LONGEST_PROBLEM = 300
 _CORE = "tag:yaml.org,2002:"
 _NodeEvent = Any  # PyYAML's type stubs do not declare the attributes of events
 _SYNTAX_ERRORS = (yaml.parser.ParserError, yaml.scanner.ScannerError)
-_RESOLVER = yaml.resolver.Resolver()
-_CONSTRUCTOR = yaml.constructor.SafeConstructor()
+_MERGE = "<<"
+_TAGS = frozenset(f"{_CORE}{name}" for name in ("str", "int", "float", "bool", "null", "map", "seq"))
+_WORDS: Mapping[str, object] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **{word: value for words, value in (("y yes true on", True), ("n no false off", False)) for word in words.split()
+       for word in (word, word.capitalize(), word.upper())},
+}  # fmt: skip
+_INTEGER = re.compile(r"[-+]?(0[xX][0-9a-fA-F]+|0[oO]?[0-7]+|0[bB][01]+|0|[1-9][0-9]*)", re.ASCII)
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.ASCII)
+_NOT_A_NUMBER = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_MOST_PLACES = 21  # Go writes larger whole numbers with an exponent
 
 
 def load(text: bytes | str) -> object:
@@ -36,6 +50,16 @@ def load(text: bytes | str) -> object:
     if next(documents, None) is not None:
         raise MalformedInput("more than one document")
     return document
+
+
+def load_first(text: bytes | str) -> tuple[object, bool]:
+    """Returns the first document in `text`, and True if more follow. Raises MalformedInput, as `load` does."""
+    documents = load_all(text)
+    document = next(documents, None)
+    try:
+        return document, next(documents, None) is not None
+    except MalformedInput:
+        return document, True
 
 
 def load_all(text: bytes | str) -> Iterator[object]:
@@ -72,8 +96,8 @@ class _Builder:
     def _value(self, event: _NodeEvent, depth: int) -> object:
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event)
-        if event.tag not in (None, "!"):
-            raise _fault(event, f"could not determine a constructor for the tag {event.tag}: tags are not allowed")
+        if event.tag not in (None, "!") and event.tag not in _TAGS:
+            raise _fault(event, f"the tag {event.tag} is not allowed")
         if depth > DEEPEST:
             raise _fault(event, f"nested deeper than {DEEPEST} levels")
         before = self._built
@@ -88,20 +112,28 @@ class _Builder:
             return self._mapping(depth + 1)
         if isinstance(event, yaml.SequenceStartEvent):
             return self._sequence(depth + 1)
-        return _plain(event.value) if event.implicit[0] else event.value
+        if event.tag not in (None, "!", f"{_CORE}str"):
+            return _plain(event.value)
+        return _scalar(event) if event.implicit[0] else event.value
 
     def _mapping(self, depth: int) -> dict[str, object]:
         mapping: dict[str, object] = {}
+        merged: dict[str, object] = {}
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
             if not isinstance(event, yaml.ScalarEvent):
                 raise _fault(event, "expected text as the key")
             key: str = event.value
             if key in mapping:
                 raise _fault(event, f"duplicate key {key}")
-            if key == "<<" and event.implicit[0]:
-                raise _fault(event, "merge keys (<<) are not supported")
-            mapping[key] = self._value(next(self._events), depth)
-        return mapping
+            value = self._value(next(self._events), depth)
+            if key == _MERGE and event.implicit[0]:
+                for each in value if isinstance(value, list) else [value]:
+                    if not isinstance(each, dict):
+                        raise _fault(event, "expected a mapping, or a list of mappings, after the merge key <<")
+                    merged = {**each, **merged}
+            else:
+                mapping[key] = value
+        return {**merged, **mapping} if merged else mapping
 
     def _sequence(self, depth: int) -> list[object]:
         sequence = []
@@ -120,19 +152,26 @@ class _Builder:
         return value
 
 
+def _scalar(event: _NodeEvent) -> object:
+    if _NOT_A_NUMBER.fullmatch(event.value):
+        raise _fault(event, f"{event.value} is not a number that JSON has")
+    return _plain(event.value)
+
+
 @lru_cache(maxsize=4096)
 def _plain(text: str) -> object:
     """Returns the value of a scalar without quotes: None, a boolean, a number or a string."""
-    tag = str(_RESOLVER.resolve(yaml.ScalarNode, text, (True, False))).removeprefix(_CORE)  # type: ignore[no-untyped-call]  # PyYAML's stubs leave this untyped
-    node = yaml.ScalarNode(tag, text)
-    if tag == "null":
-        return None
-    if tag == "bool":
-        return _CONSTRUCTOR.construct_yaml_bool(node)
-    if tag == "int" and ":" not in text:  # YAML 1.1 reads 1:30 as ninety (base 60), which surprises users
-        return _CONSTRUCTOR.construct_yaml_int(node)
-    if tag == "float" and ":" not in text:
-        return _CONSTRUCTOR.construct_yaml_float(node)
+    if text in _WORDS:
+        return _WORDS[text]
+    digits = text.replace("_", "")
+    if text[0] in "+-0123456789" and _INTEGER.fullmatch(digits):
+        is_octal = re.fullmatch(r"[-+]?0[0-7]+", digits)
+        return int(digits, 8) if is_octal else int(digits, 0)
+    if text[0] in "+-.0123456789" and _FLOAT.fullmatch(digits):
+        number = float(digits)
+        if math.isinf(number):
+            return text
+        return int(number) if number.is_integer() and abs(number) < 10**_MOST_PLACES else number
     return text
 
 

@@ -66,6 +66,9 @@ def test_the_default_weights_are_those_of_kube_scheduler() -> None:
     }
 
 
+HEADER = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+
+
 @pytest.mark.parametrize(
     "document",
     [
@@ -76,7 +79,7 @@ def test_the_default_weights_are_those_of_kube_scheduler() -> None:
     ],
 )
 def test_what_says_nothing_is_the_default(document: Object) -> None:
-    read_profile = read({**document, "kind": "KubeSchedulerConfiguration"}).profiles[0]
+    read_profile = read({**HEADER, **document}).profiles[0]
     assert read_profile == default_profile("default-scheduler")
 
 
@@ -246,7 +249,7 @@ def test_what_concerns_kube_scheduler_alone_is_read_over() -> None:
     document = {
         **profile(),
         "parallelism": 4,
-        "leaderElection": {"leaderElect": True, "whatever": 1},
+        "leaderElection": {"leaderElect": True, "leaseDuration": "30s"},
         "clientConnection": {"kubeconfig": "/etc/kubernetes/scheduler.conf"},
         "enableProfiling": False,
         "extenders": [{"urlPrefix": "http://127.0.0.1:8888/scheduler", "filterVerb": "filter"}],

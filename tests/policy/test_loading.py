@@ -59,7 +59,7 @@ def test_a_configuration_is_found(text: str) -> None:
             id="empty",
         ),
         pytest.param(
-            config_map(a="{kind: Policy}", b="{kind: Policy}"),
+            config_map(a="kind: Policy", b="kind: Policy"),
             "data: expected one key with a KubeSchedulerConfiguration or Policy, got 2 of 2 keys",
             id="two policies",
         ),

@@ -13,7 +13,6 @@ from extender.app.doctor.scheduler_config import (
     check_entry,
     check_names,
     check_sampling,
-    extenders_in,
     read_scheduler_config,
 )
 from extender.app.policies import policy_of
@@ -109,21 +108,30 @@ def diagnose(
             client.close()
     if finding is not None:
         yield finding
+    if policy is not None:
+        yield from (warn("policy", note, "remove it, or correct the name") for note in policy.notes)
     if policy is not None and nodes:
         yield from check_rule_costs(policy.profiles, nodes)
-    extenders = [extender] if extender else []
+    configuration = None
     if scheduler_config is not None:
-        document = read_scheduler_config(scheduler_config)
-        configured, faults = extenders_in(document)
-        yield from faults
-        extenders = configured or extenders
-        for config in configured:
-            yield from check_entry(config, policy)
-        yield from check_sampling(document)
-        if mode == SCHEDULE and policy is not None:
-            yield from check_names(document, [profile.name for profile in policy.profiles])
-    for config in extenders:
+        configuration, findings = read_scheduler_config(scheduler_config)
+        yield from findings
+    if configuration is not None:
+        yield from _check_configuration(configuration, policy, mode)
+    extenders = configuration.extenders if configuration else ()
+    for config in extenders or ([extender] if extender else []):
         yield from check_endpoint(config, [node.name for node in nodes])
+
+
+def _check_configuration(configuration: Policy, policy: Policy | None, mode: str) -> Iterator[Finding]:
+    """Checks a configuration with which kube-scheduler starts; `policy` is the extender's."""
+    if not configuration.extenders:
+        yield fail("extenders", "the configuration has no extender", "add one, see docs/install.md")
+    for config in configuration.extenders:
+        yield from check_entry(config, policy)
+    yield from check_sampling(configuration)
+    if mode == SCHEDULE and policy is not None:
+        yield from check_names(configuration, [profile.name for profile in policy.profiles])
 
 
 def _policy(path: Path, access: ClusterAccess, mode: str) -> tuple[Policy | None, Finding]:

@@ -1,59 +1,90 @@
-"""Checks kube-scheduler's configuration: its entries for extenders, and settings that do not suit an extender."""
+"""Checks kube-scheduler's configuration: if it starts with it, its entries for extenders, and settings beside them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from extender.app.doctor.finding import Finding, fail, ok, warn
-from extender.errors import ConfigurationError, MalformedInput
-from extender.framework.policy_fields import Strict
+from extender.cluster.http.endpoint import client_context, content
+from extender.errors import ConfigurationError
 from extender.framework.profile import Profile
 from extender.model.extender_config import ExtenderConfig
 from extender.plugins.users.predicate import CustomPredicate
-from extender.policy.extenders import ExtenderSpec, read_extenders
-from extender.policy.faults import Faults
+from extender.policy.loading import load_scheduler_configuration
 from extender.policy.policy import Policy
-from extender.runtime import strict_yaml
 
 ALL_NODES = 100
+_DOES_NOT_START = "correct it, because kube-scheduler does not start with it"
 
 
-def read_scheduler_config(path: Path) -> dict[str, Any]:
-    """Reads a KubeSchedulerConfiguration from a file. Raises ConfigurationError if the file is not one."""
+def read_scheduler_config(path: Path) -> tuple[Policy | None, list[Finding]]:
+    """Returns (configuration, findings) of the file that kube-scheduler gets as --config.
+
+    The configuration is None if kube-scheduler would not start with it; the findings then say why. TLS files are read
+    too, because kube-scheduler reads them when it starts.
+
+    Raises:
+        ConfigurationError: the file cannot be read.
+    """
     try:
-        document = strict_yaml.load(path.read_bytes())
+        text = path.read_bytes()
     except OSError as error:
         raise ConfigurationError([f"--scheduler-config {path}: {error.strerror}"]) from None
-    except MalformedInput as error:
-        raise ConfigurationError([f"--scheduler-config {path}: {error}"]) from None
-    if not isinstance(document, dict) or document.get("kind") != "KubeSchedulerConfiguration":
-        raise ConfigurationError([f"--scheduler-config {path}: expected a KubeSchedulerConfiguration"])
-    return document
+    try:
+        configuration = load_scheduler_configuration(text)
+    except ConfigurationError as error:
+        return None, [fail("scheduler-config", f"{path}: {fault}", _DOES_NOT_START) for fault in error.faults]
+    unusable = [fault for extender in configuration.extenders for fault in _unusable_files(extender)]
+    if unusable:
+        return None, [fail("tls-files", fault, f"{_DOES_NOT_START}; or run doctor where it runs") for fault in unusable]
+    return configuration, [
+        *(
+            warn("scheduler-config", f"{path}: {note}", "remove it, or correct the name")
+            for note in configuration.notes
+        ),
+        ok("scheduler-config", f"kube-scheduler starts with {path}"),
+    ]
 
 
-class _Extenders(Strict):
-    extenders: tuple[ExtenderSpec, ...] = ()
-
-
-def extenders_in(document: Mapping[str, Any]) -> tuple[list[ExtenderConfig], list[Finding]]:
-    """Returns (extenders, findings): the extenders in the configuration, or findings that say what is wrong."""
-    faults = Faults()
-    entries = faults.read(_Extenders, {"extenders": document.get("extenders")})
-    configs = read_extenders(entries.extenders, faults) if entries else ()
-    if faults.messages:
-        fix = "correct it, because kube-scheduler does not start with it"
-        return [], [fail("extenders", "; ".join(faults.messages), fix)]
-    if not configs:
-        return [], [fail("extenders", "the configuration has no extender", "add one, see docs/install.md")]
-    return list(configs), []
+def _unusable_files(extender: ExtenderConfig) -> Iterator[str]:
+    """Yields the TLS files and PEM data that keep kube-scheduler from starting (client-go's TLSConfigFor)."""
+    tls = extender.tls
+    contents: dict[str, bytes] = {}
+    has_certificate = (tls.cert_data or tls.cert_file) and (tls.key_data or tls.key_file)
+    if tls.verified and not (tls.ca_data or tls.ca_file or has_certificate or tls.server_name):
+        return
+    parts = (
+        ("ca", tls.ca_data, tls.ca_file),
+        ("cert", tls.cert_data, tls.cert_file),
+        ("key", tls.key_data, tls.key_file),
+    )
+    for part, data, file in parts:
+        try:
+            contents[part] = data or content(file)
+        except OSError as error:
+            yield f"{extender.url_prefix}: tlsConfig.{part}File: {file}: {error.strerror}"
+            return
+    try:
+        client_context(contents["ca"].decode("ascii") or None, b"", verified=tls.verified)
+    except (OSError, ValueError):  # ssl.SSLError is an OSError
+        place = "caData" if tls.ca_data else f"caFile: {tls.ca_file}"
+        yield f"{extender.url_prefix}: tlsConfig.{place}: not a certificate in PEM"
+    if has_certificate and (tls.cert_data or tls.key_data):
+        try:
+            client_context(None, contents["cert"] + b"\n" + contents["key"], verified=False)
+        except (OSError, ValueError):
+            yield f"{extender.url_prefix}: tlsConfig: the client certificate and its key are no pair in PEM"
 
 
 def check_entry(config: ExtenderConfig, policy: Policy | None) -> Iterator[Finding]:
     """Checks the settings of one entry of `extenders`; `policy` is the extender's policy, None if unknown."""
     where = config.url_prefix
+    try:
+        config.url  # noqa: B018  raises an error if it is no URL
+    except ConfigurationError as error:
+        yield fail("extenders", error.faults[0], "correct it: kube-scheduler starts with it, but every call fails")
     if not config.node_cache_capable:
         yield warn(
             "node-cache-capable",
@@ -106,12 +137,9 @@ def _needs_bind(profile: Profile) -> bool:
     return bool(profile.permit) or not independent
 
 
-def check_sampling(document: Mapping[str, Any]) -> Iterator[Finding]:
+def check_sampling(configuration: Policy) -> Iterator[Finding]:
     """Checks that kube-scheduler examines all nodes, and names its features that an extender turns off."""
-    profiles = document.get("profiles") or [{}]
-    general = document.get("percentageOfNodesToScore")
-    shares = [profile.get("percentageOfNodesToScore", general) or 0 for profile in profiles]
-    if all(share == ALL_NODES for share in shares):
+    if all(profile.percentage_of_nodes_to_score == ALL_NODES for profile in configuration.profiles):
         yield ok("sampling", "kube-scheduler examines every node (percentageOfNodesToScore: 100)")
     else:
         yield warn(
@@ -127,9 +155,9 @@ def check_sampling(document: Mapping[str, Any]) -> Iterator[Finding]:
     )
 
 
-def check_names(document: Mapping[str, Any], own: Sequence[str]) -> Iterator[Finding]:
+def check_names(configuration: Policy, own: Sequence[str]) -> Iterator[Finding]:
     """Checks that kube-scheduler and `extender schedule` have no schedulerName in common."""
-    theirs = {profile.get("schedulerName", "default-scheduler") for profile in document.get("profiles") or [{}]}
+    theirs = {profile.name for profile in configuration.profiles}
     if shared := sorted(theirs & set(own)):
         yield fail(
             "scheduler-names",

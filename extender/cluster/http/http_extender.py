@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ssl
 import time
-from urllib.parse import urlsplit
 
 from extender.cluster.http.endpoint import Endpoint, address_of, client_context, content
 from extender.cluster.http.exchange import BrokenExchange, Response
@@ -28,7 +27,7 @@ class HttpExtender:
     def __init__(self, config: ExtenderConfig) -> None:
         """Raises ConfigurationError if the certificates cannot be read."""
         self._prefix = config.url_prefix.rstrip("/")
-        self._path = urlsplit(config.url_prefix).path.rstrip("/")
+        self._path = config.url.path.rstrip("/")
         self._timeout_seconds = config.timeout_seconds
         self._endpoint = endpoint_of(config)
         self._pool = ConnectionPool(config.timeout_seconds, _MOST_IDLE)
@@ -62,8 +61,8 @@ class HttpExtender:
 
 
 def endpoint_of(config: ExtenderConfig) -> Endpoint:
-    """Returns the extender's endpoint. Raises ConfigurationError if the certificates cannot be read."""
-    url = urlsplit(config.url_prefix)
+    """Returns the extender's endpoint. Raises ConfigurationError if its URL or its certificates are unusable."""
+    url = config.url
     address = address_of(url)
     try:
         tls = _context(config.tls) if url.scheme == "https" else None
@@ -83,5 +82,6 @@ def _read(response: Response) -> bytes:
 
 def _context(tls: TLSConfig) -> ssl.SSLContext:
     certificate, key = tls.cert_data or content(tls.cert_file), tls.key_data or content(tls.key_file)
-    pem = certificate + b"\n" + key if certificate else b""
+    # As in kube-scheduler, a certificate without its key is not used.
+    pem = certificate + b"\n" + key if certificate and key else b""
     return client_context(tls.ca_data.decode("ascii") or None, pem, verified=tls.verified, cafile=tls.ca_file)

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Annotated, Literal, Self
 
 import msgspec
-from pydantic import AfterValidator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from extender.framework.events.cluster_events import Action, Change, Resource
 from extender.framework.events.queueing_hints import (
@@ -42,9 +42,9 @@ class TopologySpreadConstraintSpec(Strict):
     max_skew: Positive
     topology_key: LabelKey
     when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"]
-    min_domains: Positive | None = None
-    node_affinity_policy: Literal["Honor", "Ignore"] | None = None
-    node_taints_policy: Literal["Honor", "Ignore"] | None = None
+    min_domains: Annotated[int, Field(ge=-(2**31), lt=2**31)] | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
     match_label_keys: tuple[str, ...] | None = None
 
 

@@ -28,7 +28,7 @@ from extender.policy.classic.names import (
     PrioritySpec,
     priorities,
 )
-from extender.policy.extenders import read_extenders
+from extender.policy.extenders import LegacyExtenderSpec, in_any_case, read_extenders
 from extender.policy.faults import Faults
 from extender.policy.library import Library
 from extender.policy.policy import Policy
@@ -40,6 +40,8 @@ _MAX_WEIGHT = 2**31 - 1
 
 def read_policy(document: object, library: Library, faults: Faults) -> Policy | None:
     """Returns the policy with its one profile, and adds its faults to `faults`."""
+    if isinstance(document, Mapping) and "extenders" in document:
+        document = {**document, "extenders": in_any_case(document["extenders"], LegacyExtenderSpec)}
     spec = faults.read(PolicySpec, document)
     if spec is None:
         return None

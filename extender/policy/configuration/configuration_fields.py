@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from extender.framework.policy_fields import Ignored, NonNegative, Percentage, Positive, Strict
+from extender.framework.policy_fields import NonNegative, Percentage, Positive, Strict, duration, duration_seconds
 from extender.framework.rules import NO_REFUSAL, Check, Predicate, RowCheck
 from extender.framework.status import Refusal
 from extender.policy.extenders import ExtenderSpec
@@ -102,13 +102,15 @@ class PreFilterOnly:
         return RowCheck(lambda _: NO_REFUSAL, check.only)
 
 
-Weight = Annotated[int, Field(ge=0, lt=2**31)]
+Int32 = Annotated[int, Field(ge=-(2**31), lt=2**31)]
+Positive64 = Annotated[int, Field(gt=0, lt=2**63)]
+Duration = Annotated[str, AfterValidator(duration())]
 
 
 class PluginSpec(Strict):
     name: str = ""
     """The name of the plugin; in `disabled`, * means all plugins."""
-    weight: Weight = 0
+    weight: Int32 = 0
     """The weight of its score; 0 means the default weight."""
 
 
@@ -152,12 +154,12 @@ class PluginsSpec(Strict):
 class PluginConfigSpec(Strict):
     name: str = ""
     """The name of the plugin."""
-    args: dict[str, Any] = {}  # noqa: RUF012  never written to: the model is frozen
+    args: Any = None
     """Its arguments; see extender reference plugins."""
 
 
 class ProfileSpec(Strict):
-    scheduler_name: str = ""
+    scheduler_name: str | None = None
     """The schedulerName of this profile's pods; default for a single profile: default-scheduler."""
     percentage_of_nodes_to_score: Percentage | None = None
     """Accepted and ignored: every node is checked and scored."""
@@ -176,6 +178,9 @@ class WatchSpec(Strict):
     """The plural in the URL; default: the kind in lower case with an s."""
 
 
+_LARGEST_FLOAT = 3.4028235677973366e38  # of 32 bits; Go refuses larger numbers
+
+
 class ClientConnectionSpec(Strict):
     kubeconfig: str = ""
     """Accepted and ignored: use the settings instead."""
@@ -183,21 +188,52 @@ class ClientConnectionSpec(Strict):
     """Accepted and ignored."""
     content_type: str = ""
     """Accepted and ignored."""
-    qps: float = 0
+    qps: Annotated[float, Field(ge=-_LARGEST_FLOAT, le=_LARGEST_FLOAT)] = 0
     """The most bindings a second if the setting bindRate is not set; 0 or less: the default of bindRate."""
-    burst: NonNegative = 0
+    burst: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """The most bindings at once after a pause if the setting bindBurst is not set."""
 
 
-class ConfigurationSpec(Strict):
+class LeaderElectionSpec(Strict):
+    """kube-scheduler's own leader election. `extender` checks and ignores it: use the settings instead."""
+
+    never_null: ClassVar[frozenset[str]] = frozenset(("leaseDuration", "renewDeadline", "retryPeriod"))
+
+    leader_elect: bool = True
+    """Checked and ignored."""
+    lease_duration: Duration = "0"
+    """Checked and ignored."""
+    renew_deadline: Duration = "0"
+    """Checked and ignored."""
+    retry_period: Duration = "0"
+    """Checked and ignored."""
+    resource_lock: str = ""
+    """Checked and ignored."""
+    resource_name: str = ""
+    """Checked and ignored."""
+    resource_namespace: str = ""
+    """Checked and ignored."""
+
+    def seconds(self) -> tuple[float, float, float]:
+        """Returns (lease duration, renew deadline, retry period), with kube-scheduler's defaults for 0."""
+        return (
+            duration_seconds(self.lease_duration) or 15,
+            duration_seconds(self.renew_deadline) or 10,
+            duration_seconds(self.retry_period) or 2,
+        )
+
+
+class SchedulerConfigurationSpec(Strict):
+    """The fields that kube-scheduler knows."""
+
     api_version: Literal["kubescheduler.config.k8s.io/v1"] = "kubescheduler.config.k8s.io/v1"
-    """The API version."""
+    """The API version; required."""
     kind: Literal["KubeSchedulerConfiguration"] = "KubeSchedulerConfiguration"
     """The kind of this document."""
     parallelism: Positive = 16
     """Accepted and ignored: rules check all nodes at once."""
-    leader_election: Ignored = Ignored()
-    """Accepted and ignored: use the settings instead."""
+    leader_election: LeaderElectionSpec = LeaderElectionSpec()
+    """Checked and ignored: use the settings instead."""
     client_connection: ClientConnectionSpec = ClientConnectionSpec()
     """Limits for the calls of `extender schedule` to the API server."""
     enable_profiling: bool = True
@@ -206,7 +242,7 @@ class ConfigurationSpec(Strict):
     """Accepted and ignored."""
     percentage_of_nodes_to_score: Percentage = 0
     """Accepted and ignored: every node is checked and scored."""
-    pod_initial_backoff_seconds: Positive = 1
+    pod_initial_backoff_seconds: Positive64 = 1
     """The backoff after the first failed attempt (extender schedule)."""
     pod_max_backoff_seconds: NonNegative = 10
     """The longest backoff after failed attempts (extender schedule)."""
@@ -214,9 +250,14 @@ class ConfigurationSpec(Strict):
     """The profiles, one for each schedulerName."""
     extenders: tuple[ExtenderSpec, ...] = ()
     """HTTP extenders that extender schedule calls."""
+    delay_cache_until_active: bool = False
+    """Accepted and ignored."""
+
+
+class ConfigurationSpec(SchedulerConfigurationSpec):
+    """The fields of a policy: those that kube-scheduler knows, and two of our own."""
+
     watch: tuple[WatchSpec, ...] = ()
     """Further kinds that the rules of this policy read; not a field of kube-scheduler's."""
     feature_gates: dict[str, bool] = {}  # noqa: RUF012  never written to: the model is frozen
     """Feature gates to match those of kube-scheduler, by name; --feature-gates takes precedence."""
-    delay_cache_until_active: bool = False
-    """Accepted and ignored."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from extender.framework.plugin import (
     PRE_ENQUEUE,
     QUEUE_SORT,
     RESERVE,
+    Arguments,
     Plugin,
 )
 from extender.framework.profile import RESERVING, CandidateLimits, Profile, WeightedPriority
@@ -24,15 +25,18 @@ from extender.framework.rules import Predicate, QueueSort
 from extender.model.kinds import ADMISSION_KINDS, KINDS, Kind, custom_kind
 from extender.plugins.default_preemption import DefaultPreemptionArgs
 from extender.plugins.gang_scheduling import NAME as GANG_SCHEDULING
+from extender.plugins.node_resources.fit import NAME as FIT
 from extender.plugins.registry import DEFAULT_SCHEDULER
 from extender.policy.configuration.configuration_fields import (
     ALL,
     ConfigurationSpec,
     Enabled,
+    LeaderElectionSpec,
     PluginSet,
     PluginSetSpec,
     PreFilterOnly,
     ProfileSpec,
+    SchedulerConfigurationSpec,
     WatchSpec,
     running,
     weights,
@@ -41,10 +45,12 @@ from extender.policy.extenders import read_extenders
 from extender.policy.faults import Faults
 from extender.policy.library import Library
 from extender.policy.policy import Policy, with_gates
+from extender.runtime.near_names import with_suggestion
 
 MULTI_POINT = "multiPoint"
+BIND = "bind"
 PREEMPTION = "DefaultPreemption"
-POINTS_OF_THE_LOOP = frozenset((QUEUE_SORT, PRE_ENQUEUE, POST_FILTER, RESERVE, PRE_BIND, "bind"))
+POINTS_OF_THE_LOOP = frozenset((QUEUE_SORT, PRE_ENQUEUE, POST_FILTER, RESERVE, PRE_BIND, BIND))
 # The loop always binds pods itself, so a profile cannot disable this plugin.
 ALWAYS_RUNNING = frozenset(("DefaultBinder",))
 PRIORITY_SORT = "PrioritySort"
@@ -65,31 +71,103 @@ REMOVED = frozenset(
         "ServiceAffinity",
     )
 )
+# Those of them that kube-scheduler refuses even under pluginConfig (upstream invalidPluginsByVersion).
+INVALID = frozenset(("AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits"))
 
 
 def read_configuration(document: object, library: Library, faults: Faults) -> Policy | None:
-    """Returns the configuration's profiles, and adds its faults to `faults`."""
+    """Returns the profiles of a policy, and adds its faults to `faults`.
+
+    A policy may have what kube-scheduler refuses: users' rules, `watch` and `featureGates`, and profiles that neither
+    sort the queue nor bind, because `extender serve` does neither. What kube-scheduler accepts is accepted, except a
+    profile with which it would fail every pod.
+    """
+    _require_version(document, faults)
     spec = faults.read(ConfigurationSpec, document)
     if spec is None:
         return None
+    policy = _read(spec, library, faults)
+    features = with_gates(spec.feature_gates, faults, "featureGates")
+    return replace(policy, features=features, watch=_watched(spec.watch, faults))
+
+
+def read_scheduler_configuration(document: object, library: Library, faults: Faults) -> Policy | None:
+    """Returns the profiles of kube-scheduler's own configuration; `faults` then has what it would refuse.
+
+    Source: upstream ValidateKubeSchedulerConfiguration and what scheduler.New checks.
+    """
+    _require_version(document, faults)
+    spec = faults.read(SchedulerConfigurationSpec, document)
+    return None if spec is None else _read(spec, library, faults, is_for_stock=True)
+
+
+def _require_version(document: object, faults: Faults) -> None:
+    if isinstance(document, Mapping) and not document.get("apiVersion"):
+        faults.require("apiVersion")
+
+
+def _read(spec: SchedulerConfigurationSpec, library: Library, faults: Faults, *, is_for_stock: bool = False) -> Policy:
+    _check_leader_election(spec.leader_election, faults)
     if spec.pod_max_backoff_seconds < spec.pod_initial_backoff_seconds:
         faults.add("podMaxBackoffSeconds", "must not be less than podInitialBackoffSeconds")
     profiles = spec.profiles or (ProfileSpec(),)
     names = _scheduler_names(profiles, faults)
-    read_profiles = [
-        _ProfileReader(profile, f"profiles[{index}]", library, faults).read(name, spec.percentage_of_nodes_to_score)
-        for index, (profile, name) in enumerate(zip(profiles, names, strict=True))
+    readers = [
+        _ProfileReader(profile, f"profiles[{index}]", library, faults, is_for_stock=is_for_stock)
+        for index, profile in enumerate(profiles)
     ]
-    if len({_sort_of(profile) for profile in read_profiles}) > 1:
+    read_profiles = [
+        reader.read(name, spec.percentage_of_nodes_to_score) for reader, name in zip(readers, names, strict=True)
+    ]
+    if is_for_stock:
+        _check_common_queue_sort(profiles, faults)
+    elif len({_sort_of(profile) for profile in read_profiles}) > 1:
         faults.add("profiles: plugins.queueSort", "all profiles share one queue, so they must name the same plugin")
     extenders = read_extenders(spec.extenders, faults)
+    if any(extender.ignored_resources for extender in extenders):
+        for reader in readers:
+            reader.require_fit()
     if len(read_profiles) > 1:
         read_profiles = [replace(profile, scheduler_names=frozenset(names)) for profile in read_profiles]
-    features = with_gates(spec.feature_gates, faults, "featureGates")
     return Policy(
-        tuple(read_profiles), spec.pod_initial_backoff_seconds, spec.pod_max_backoff_seconds, extenders, features,
-        _watched(spec.watch, faults), max(0.0, spec.client_connection.qps), spec.client_connection.burst,
+        tuple(read_profiles), spec.pod_initial_backoff_seconds, spec.pod_max_backoff_seconds, extenders,
+        qps=max(0.0, spec.client_connection.qps), burst=spec.client_connection.burst, notes=tuple(faults.notes),
     )  # fmt: skip
+
+
+def _check_leader_election(spec: LeaderElectionSpec, faults: Faults) -> None:
+    """Source: upstream ValidateLeaderElectionConfiguration."""
+    if not spec.leader_elect:
+        return
+    lease, renew, retry = spec.seconds()
+    fields = (("leaseDuration", lease), ("renewDeadline", renew), ("retryPeriod", retry))
+    for field, seconds in fields:
+        if seconds <= 0:
+            faults.add(f"leaderElection.{field}", "must be greater than zero")
+    if lease <= renew:
+        faults.add("leaderElection.leaseDuration", f"must be greater than renewDeadline ({renew:g}s), got {lease:g}s")
+    if spec.resource_lock not in ("", "leases"):
+        faults.add("leaderElection.resourceLock", f"expected leases, got {spec.resource_lock!r}")
+
+
+def _check_common_queue_sort(profiles: Sequence[ProfileSpec], faults: Faults) -> None:
+    """Adds a fault for each profile whose queueSort differs from the first one's, even if its plugin is the same.
+
+    Source: upstream validateCommonQueueSort.
+    """
+    first = _queue_sort_of(profiles[0])
+    for index, profile in enumerate(profiles[1:], 1):
+        if _queue_sort_of(profile) != first:
+            faults.add(f"profiles[{index}].plugins.{QUEUE_SORT}", "must be the same as in profiles[0]")
+
+
+def _queue_sort_of(profile: ProfileSpec) -> object:
+    """Returns what must be equal in all profiles: the set at queueSort, and the arguments of its first plugin."""
+    spec = profile.plugins.queue_sort
+    enabled = [(plugin.name, plugin.weight) for plugin in spec.enabled]
+    name = enabled[0][0] if enabled else PRIORITY_SORT
+    args = next((config.args for config in profile.plugin_config if config.name == name), None)
+    return enabled, [plugin.name for plugin in spec.disabled], args
 
 
 def _watched(specs: Iterable[WatchSpec], faults: Faults) -> tuple[Kind, ...]:
@@ -120,26 +198,39 @@ def _sort_of(profile: Profile) -> str:
 
 
 def _scheduler_names(profiles: Iterable[ProfileSpec], faults: Faults) -> list[str]:
-    names = [profile.scheduler_name for profile in profiles]
-    if names == [""]:
+    given = [profile.scheduler_name for profile in profiles]
+    if given == [None]:
         return [DEFAULT_SCHEDULER]
+    names = [name or "" for name in given]
     for index, name in enumerate(names):
         if not name:
-            faults.add(f"profiles[{index}].schedulerName", "required if there are several profiles")
+            faults.add(
+                f"profiles[{index}].schedulerName",
+                "required" if len(names) == 1 else "required if there are several profiles",
+            )
         elif name in names[:index]:
             faults.add(f"profiles[{index}].schedulerName", f"{name} already has a profile")
     return names
 
 
+def _with_header(args: object) -> object:
+    """Returns a plugin's arguments without an empty kind or apiVersion, for which Go takes the plugin's own."""
+    if not isinstance(args, Mapping):
+        return {} if args is None else args
+    return {key: value for key, value in args.items() if key not in ("kind", "apiVersion") or value != ""}
+
+
 class _ProfileReader:
     """Reads one profile: first which plugins run at which point, then their rules with their arguments."""
 
-    def __init__(self, spec: ProfileSpec, path: str, library: Library, faults: Faults) -> None:
+    def __init__(self, spec: ProfileSpec, path: str, library: Library, faults: Faults, *, is_for_stock: bool) -> None:
         self._spec = spec
         self._path = path
+        self._is_for_stock = is_for_stock
         self._library = library
         self._faults = faults
         self._plugins: dict[str, Plugin[BaseModel]] = {}
+        self._repeated: list[tuple[str, str, str]] = []  # (point, plugin, path) of each plugin that is enabled twice
         self._sets = {point: self._checked(point, given) for point, given in spec.plugins.by_point()}
         default = [plugin for plugin in library.registry.values() if plugin.default]
         self._plugins |= {plugin.name: plugin for plugin in default}
@@ -148,6 +239,9 @@ class _ProfileReader:
         self._arguments = dict(self._configured())
 
     def read(self, name: str, percentage: int) -> Profile:
+        self._refuse_double()
+        if self._is_for_stock:
+            self._require_sort_and_bind()
         self._refuse_unprepared()
         own_percentage = self._spec.percentage_of_nodes_to_score
         predicates, filter_order = self._predicates()
@@ -179,13 +273,50 @@ class _ProfileReader:
         for index, plugin in enumerate(spec.enabled):
             place = f"{path}.enabled[{index}].name"
             if any(plugin.name == other.name for other in enabled):
-                self._faults.add(place, f"{plugin.name} is enabled twice")
+                self._repeated.append((point, plugin.name, place))
             elif self._may_be_enabled(plugin.name, point, place):
                 enabled.append(Enabled(plugin.name, plugin.weight))
         for index, plugin in enumerate(spec.disabled):
             if plugin.name != ALL and plugin.name not in REMOVED:
-                self._library.find(plugin.name, f"{path}.disabled[{index}].name", self._faults)
+                self._note_unknown(plugin.name, f"{path}.disabled[{index}].name", "nothing is disabled")
         return PluginSet(tuple(enabled), spec.as_set().disabled)
+
+    def _note_unknown(self, name: str, place: str, consequence: str) -> None:
+        """Adds a note if no plugin has this name; kube-scheduler accepts the entry too."""
+        if name not in self._library.registry and not self._library.has_rule(name):
+            text = f"{place}: no plugin {name!r} is known here, so {consequence}"
+            self._faults.notes.append(with_suggestion(text, name, self._library.registry))
+
+    def _refuse_double(self) -> None:
+        """Adds a fault for each plugin that a point would run twice.
+
+        A plugin may be twice under multiPoint, if every point that it implements names it or disables it.
+        """
+        for point, name, place in self._repeated:
+            plugin = self._plugins.get(name)
+            points = [each for each in self._sets if each != MULTI_POINT and plugin and plugin.extends(each)]
+            if point != MULTI_POINT or any(self._takes_from_multi_point(each, name) for each in points):
+                self._faults.add(place, f"{name} is enabled twice")
+
+    def _takes_from_multi_point(self, point: str, name: str) -> bool:
+        own = self._sets[point]
+        return not {ALL, name} & own.disabled and all(plugin.name != name for plugin in own.enabled)
+
+    def _require_sort_and_bind(self) -> None:
+        """Adds faults if not exactly one plugin sorts the queue, or none binds."""
+        if not self._running(QUEUE_SORT):
+            self._faults.add(
+                f"{self._path}.plugins.{QUEUE_SORT}", f"expected one plugin, such as {PRIORITY_SORT}, got none"
+            )
+        if not self._running(BIND):
+            self._faults.add(f"{self._path}.plugins.{BIND}", "expected a plugin, such as DefaultBinder, got none")
+
+    def require_fit(self) -> None:
+        """Adds a fault if extenders manage resources alone, but the profile lacks the plugin that must ignore them."""
+        enabled = {plugin.name for point in (*self._sets.values(), self._multi_point) for plugin in point.enabled}
+        if FIT not in enabled and all(config.name != FIT for config in self._spec.plugin_config):
+            what = f"extenders ignore resources (ignoredByScheduler), which needs {FIT} in every profile"
+            self._faults.add(f"{self._path}.plugins", what)
 
     def _may_be_enabled(self, name: str, point: str, place: str) -> bool:
         if name in REMOVED:
@@ -205,14 +336,27 @@ class _ProfileReader:
         seen: set[str] = set()
         for index, config in enumerate(self._spec.plugin_config):
             path = f"{self._path}.pluginConfig[{index}]"
-            plugin = self._plugins.get(config.name) or self._library.find(config.name, f"{path}.name", self._faults)
+            plugin = self._plugins.get(config.name) or self._of_rule(config.name, path)
             if config.name in seen:
                 self._faults.add(f"{path}.name", f"{config.name} is configured twice")
-            elif plugin is not None:
-                arguments = self._faults.read(plugin.arguments, config.args, f"{path}.args")
+            elif config.name in INVALID:
+                self._faults.add(f"{path}.name", f"{config.name} was removed from kube-scheduler")
+            elif plugin is None:
+                self._note_unknown(config.name, f"{path}.name", "its args have no effect")
+            elif plugin.arguments is Arguments:
+                if config.args:
+                    self._faults.notes.append(f"{path}.args: {config.name} has no arguments, so they have no effect")
+            else:
+                arguments = self._faults.read(plugin.arguments, _with_header(config.args), f"{path}.args")
                 if arguments is not None:
                     yield plugin.name, arguments
             seen.add(config.name)
+
+    def _of_rule(self, name: str, path: str) -> Plugin[BaseModel] | None:
+        """Returns a plugin that the profile configures without enabling it; None if there is none of this name."""
+        if name in self._library.registry or self._library.has_rule(name):
+            return self._library.find(name, f"{path}.name", self._faults)
+        return None
 
     # ---- the rules that a profile's plugins provide
 
@@ -273,7 +417,11 @@ class _ProfileReader:
         `_unsupported`, because the webhook and the offline commands can do without them.
         """
         for point, what in self._unprepared():
-            if point not in POINTS_OF_THE_LOOP:
+            if self._is_for_stock:
+                self._faults.notes.append(
+                    f"{self._path}.plugins.{point}: {what}; kube-scheduler fails each pod that it concerns"
+                )
+            elif point not in POINTS_OF_THE_LOOP:
                 self._faults.add(f"{self._path}.plugins.{point}", what)
 
     def _unprepared(self) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,47 @@
+"""The doctor accepts the files with which kube-scheduler starts, and refuses the others."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from extender.app.doctor.scheduler_config import read_scheduler_config
+from tests.policy.scheduler_files import RECORDED, scheduler_file, verdict
+from tests.stock.build import Binaries
+
+FILES = int(os.environ.get("SCHEDULER_FILES", "20"))
+SEED = int(os.environ.get("SEED", "1000"))
+
+
+def refusal(file: Path) -> str:
+    """Returns "" if the doctor says that kube-scheduler starts with the file, else its reasons."""
+    configuration, findings = read_scheduler_config(file)
+    refusals = [finding.message for finding in findings if finding.level == "fail"]
+    assert (configuration is None) == bool(refusals)
+    return "; ".join(refusals)
+
+
+def test_recorded_verdicts_of_kube_scheduler(tmp_path: Path) -> None:
+    file = tmp_path / "scheduler.yaml"
+    different = []
+    for entry in json.loads(RECORDED.read_text()):
+        file.write_text(entry["text"])
+        ours = refusal(file)
+        if bool(ours) != bool(entry["refusal"]):
+            different.append({**entry, "ours": ours})
+    assert different == []
+
+
+@pytest.mark.stock
+def test_verdicts_of_the_real_kube_scheduler(stock_binaries: Binaries, tmp_path: Path) -> None:
+    file = tmp_path / "scheduler.yaml"
+    different = []
+    for seed in range(SEED, SEED + FILES):
+        file.write_text(scheduler_file(seed))
+        stock, ours = verdict(stock_binaries["kube-scheduler"], file), refusal(file)
+        if bool(ours) != bool(stock):
+            different.append({"seed": seed, "stock": stock, "ours": ours})
+    assert different == []
