@@ -13,16 +13,24 @@ so groups and placements always agree. Source: upstream backend/cache/podgroupst
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import Enum
 
 from extender.cache.pod_states import PodState
 from extender.groups import Composite, Leaf, Tree
+from extender.groups.group_tree import too_deep
 from extender.model.meta import Object
 from extender.model.pod import Pod
-from extender.model.scheduling.pod_groups import CompositePodGroup, GroupName, PodGroup, coscheduling_key
+from extender.model.scheduling.pod_groups import (
+    MAX_TREE_DEPTH,
+    CompositePodGroup,
+    GroupName,
+    PodGroup,
+    coscheduling_key,
+)
 from extender.table import PodInfo
 
 Viable = Callable[[Collection[str]], Collection[str]]
@@ -161,11 +169,14 @@ class GroupStates:
         return self._parent_of(group) is None
 
     def path(self, key: str) -> Sequence[PodGroup | CompositePodGroup]:
-        """Returns the PodGroup and the groups above it, the root last; empty if one of them does not exist."""
+        """Returns the PodGroup and the groups above it, the root last.
+
+        Empty if one of them does not exist, or if they are more than a tree may have levels.
+        """
         with self._locked("group_path"):
             group = self._objects.get(GroupName(PodGroup.__name__, key))
             path: list[PodGroup | CompositePodGroup] = []
-            while group is not None and group not in path:
+            while group is not None and len(path) < MAX_TREE_DEPTH:  # groups in a cycle are too deep as well
                 path.append(group)
                 if (parent := self._parent_of(group)) is None:
                     return path
@@ -173,44 +184,44 @@ class GroupStates:
             return ()
 
     def family(self, key: str, member: str | None = None) -> tuple[PodGroup | CompositePodGroup, ...]:
-        """Returns all groups of the PodGroup's tree, the root first; empty if the tree has no root.
+        """Returns all groups of the PodGroup's tree, the root first; empty if the tree has no root, or is too deep.
 
         If `member` is given, the result is also empty unless the cache has the pod with this UID as a member of the
         PodGroup, and all pods that the tree needs.
         """
         with self._locked("group_family"):
             name = self._root(key)
-            root = self._objects.get(name)
-            if root is None or self._parent_of(root) is not None:
+            groups = self._groups_below(name)
+            if isinstance(groups, str):
                 return ()
-            if member is not None and (member not in self._groups.get(key, ()) or self._shortage(name, root)):
+            if member is not None and (member not in self._groups.get(key, ()) or self._shortage(groups)):
                 return ()
-            return (root,) if isinstance(root, PodGroup) else tuple(self._below(root))
+            return tuple(groups)
 
     def tree(self, root: GroupName, waiting: Mapping[str, Sequence[PodInfo]] | None = None) -> Tree | None:
-        """Returns the tree below a root, with its scheduled members; None if `root` does not exist or has a parent.
+        """Returns the tree below a root, with its scheduled members.
+
+        None if `root` does not exist or has a parent, or if the tree is too deep.
 
         Args:
             waiting: PodGroup's key -> the members to place, in the order in which they are tried. None means all
                 members without a node, in any order.
         """
         with self._locked("group_tree"):
-            group = self._objects.get(root)
-            return None if group is None or self._parent_of(group) is not None else self._tree(group, waiting)
+            groups = self._groups_below(root)
+            return None if isinstance(groups, str) else self._tree(groups, waiting)
 
     def shortage(self, key: str, *, enforces_gangs: bool = True) -> str | None:
         """Returns why the PodGroup's tree cannot be tried yet; None if it can be tried.
 
-        A tree without a root cannot be tried. If `enforces_gangs` is True, all required pods must exist, too.
+        A tree that is too deep or has no root cannot be tried. If `enforces_gangs` is True, all required pods must
+        exist, too.
         """
         with self._locked("group_shortage"):
-            root = self._root(key)
-            group = self._objects.get(root)
-            if group is None:
-                return f"waiting for {root.kind} {root.key} to appear"
-            if self._parent_of(group) is not None:  # groups in a cycle have no root
-                return f"waiting for {root.kind} {root.key}: its parents form a cycle"
-            return self._shortage(root, group) if enforces_gangs else None
+            groups = self._groups_below(self._root(key))
+            if isinstance(groups, str):
+                return groups
+            return self._shortage(groups) if enforces_gangs else None
 
     # ---- helpers, called with the lock held
 
@@ -223,43 +234,78 @@ class GroupStates:
         return self._root_of(name, self._objects.get(name))
 
     def _root_of(self, name: GroupName, group: PodGroup | CompositePodGroup | None) -> GroupName:
-        path = [name]
+        path = {name: None}  # a dictionary, because a tenant may create a chain of thousands of groups
         while group is not None and (parent := self._parent_of(group)) is not None:
             if parent in path:  # a cycle has no root, so its groups share the first of their names
-                return min(path[path.index(parent) :])
-            path.append(parent)
-            group = self._objects.get(parent)
-        return path[-1]
+                names = list(path)
+                return min(names[names.index(parent) :])
+            path[parent] = None
+            name, group = parent, self._objects.get(parent)
+        return name
 
-    def _tree(self, group: PodGroup | CompositePodGroup, waiting: Mapping[str, Sequence[PodInfo]] | None) -> Tree:
-        if not isinstance(group, PodGroup):
-            return Composite(group, [self._tree(child, waiting) for child in self._children_of(group)])
+    def _groups_below(self, root: GroupName) -> list[PodGroup | CompositePodGroup] | str:
+        """Returns the groups of the tree, each before its child groups; or why there is no such tree.
+
+        Child groups are in the order in which they are tried.
+        """
+        group = self._objects.get(root)
+        if group is None:
+            return f"waiting for {root.kind} {root.key} to appear"
+        if self._parent_of(group) is not None:  # groups in a cycle have no root
+            return f"waiting for {root.kind} {root.key}: its parents form a cycle"
+        groups: list[PodGroup | CompositePodGroup] = []
+        pending = [(group, 1)]
+        while pending:
+            group, level = pending.pop()
+            if level > MAX_TREE_DEPTH:
+                return f"waiting for {root.kind} {root.key}: {too_deep(GroupName.of(group))}"
+            groups.append(group)
+            pending.extend((child, level + 1) for child in reversed(self._children_of(group)))
+        return groups
+
+    def _tree(
+        self,
+        groups: Sequence[PodGroup | CompositePodGroup],
+        waiting: Mapping[str, Sequence[PodInfo]] | None,
+    ) -> Tree:
+        """Returns the tree of these groups, as `_groups_below` lists them."""
+        trees: dict[GroupName, Tree] = {}
+        for group in reversed(groups):
+            if isinstance(group, PodGroup):
+                trees[GroupName.of(group)] = self._leaf(group, waiting)
+            else:
+                children = [trees[GroupName.of(child)] for child in self._children_of(group)]
+                trees[GroupName.of(group)] = Composite(group, children)
+        return trees[GroupName.of(groups[0])]
+
+    def _leaf(self, group: PodGroup, waiting: Mapping[str, Sequence[PodInfo]] | None) -> Leaf:
         members = self._groups.get(group.key, {})
         scheduled = {uid: info for uid, (state, info) in members.items() if state is not MemberState.UNSCHEDULED}
         if waiting is None:
             return Leaf(group, [info for uid, (_, info) in members.items() if uid not in scheduled], scheduled)
         return Leaf(group, waiting.get(group.key, ()), scheduled)
 
-    def _children_of(self, group: CompositePodGroup) -> list[PodGroup | CompositePodGroup]:
+    def _children_of(self, group: PodGroup | CompositePodGroup) -> list[PodGroup | CompositePodGroup]:
         """Returns the child groups in the order in which they are tried."""
-        return sorted((self._objects[child] for child in self._children.get(GroupName.of(group), ())), key=_age)
+        children = () if isinstance(group, PodGroup) else self._children.get(GroupName.of(group), ())
+        return sorted((self._objects[child] for child in children), key=_age)
 
-    def _below(self, group: PodGroup | CompositePodGroup) -> Iterator[PodGroup | CompositePodGroup]:
-        yield group
-        for child in () if isinstance(group, PodGroup) else self._children_of(group):
-            yield from self._below(child)
-
-    def _shortage(self, name: GroupName, group: PodGroup | CompositePodGroup) -> str | None:
-        if isinstance(group, PodGroup):
-            known = len(self._groups.get(group.key, ()))
-            if known >= group.min_count:  # a group with the basic policy needs only the pod that is asked about
-                return None
-            return f"waiting for pods of PodGroup {group.key}: {known} of {group.min_count} exist"
-        children = [(child, self._objects[child]) for child in self._children.get(name, ())]
-        ready = sum(self._shortage(*child) is None for child in children)
-        if ready >= group.min_count:
+    def _shortage(self, groups: Sequence[PodGroup | CompositePodGroup]) -> str | None:
+        """Returns which pods the tree of these groups lacks; see `_groups_below`."""
+        complete: Counter[GroupName] = Counter()  # group -> its pods, or its child groups that have their pods
+        for group in reversed(groups):
+            if isinstance(group, PodGroup):
+                complete[GroupName.of(group)] = len(self._groups.get(group.key, ()))
+            parent = self._parent_of(group)
+            if parent is not None and complete[GroupName.of(group)] >= group.min_count:
+                complete[parent] += 1
+        root = groups[0]
+        number = complete[GroupName.of(root)]
+        if number >= root.min_count:  # a group with the basic policy needs only the pod that is asked about
             return None
-        return f"waiting for CompositePodGroup {group.key}: {ready} of {group.min_count} child groups have their pods"
+        if isinstance(root, PodGroup):
+            return f"waiting for pods of PodGroup {root.key}: {number} of {root.min_count} exist"
+        return f"waiting for CompositePodGroup {root.key}: {number} of {root.min_count} child groups have their pods"
 
     def _remove(self, uid: str, key: str) -> None:
         del self._group_of[uid]

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from extender.framework.profile import Profile
 from extender.groups.decision import UNSCHEDULABLE_GROUP, GroupDecision, GroupStatus, MemberDecision
-from extender.groups.group_tree import Composite, Leaf, Tree, waiting_members
+from extender.groups.group_tree import Composite, Leaf, Tree, excess, too_deep, waiting_members
 from extender.groups.topology_placements import (
     DEFAULT_SCORING,
     NO_PLACEMENTS,
@@ -107,6 +107,8 @@ def decide_group(
 
     Raises what `decide_one` raises.
     """
+    if (deepest := excess(root)) is not None:  # the attempt below calls itself once for each level
+        return GroupDecision(root, GroupStatus.ERROR, (too_deep(deepest),))
     mark = trial.mark()
     try:
         for info in waiting_members(root):  # upstream ignores the nominations of members while it schedules their group

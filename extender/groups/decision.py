@@ -104,15 +104,20 @@ def leaf_decisions(root: GroupDecision) -> list[GroupDecision]:
 
 
 def _effective(decision: GroupDecision) -> Iterator[GroupDecision]:
-    if not isinstance(decision.tree, Composite):
-        yield decision
-        return
-    for child in decision.tree.children:
-        own = decision.children.get(child.group.key)
-        if own is None or (own.is_success and not decision.is_success):
-            children = own.children if own is not None else {}
-            own = GroupDecision(child, decision.status, decision.reasons, children=children)
-        yield from _effective(own)
+    pending = [decision]
+    while pending:
+        above = pending.pop()
+        if isinstance(above.tree, Composite):
+            pending.extend(_effective_child(above, child) for child in reversed(above.tree.children))
+        else:
+            yield above
+
+
+def _effective_child(above: GroupDecision, child: Tree) -> GroupDecision:
+    own = above.children.get(child.group.key)
+    if own is not None and (above.is_success or not own.is_success):
+        return own
+    return GroupDecision(child, above.status, above.reasons, children=own.children if own is not None else {})
 
 
 def _with_all_members(decision: GroupDecision) -> GroupDecision:

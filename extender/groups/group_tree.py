@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
-from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup
+from extender.model.scheduling.pod_groups import MAX_TREE_DEPTH, CompositePodGroup, GroupName, PodGroup
 from extender.table import PodInfo
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,37 +37,83 @@ class Composite:
 Tree = Leaf | Composite
 
 
+def too_deep(name: GroupName) -> str:
+    """Returns why a tree is refused in which `name` is below the last allowed level, in kube-scheduler's words."""
+    return f"exceeded maximum hierarchy depth at {name.kind} {name.key}: a tree has at most {MAX_TREE_DEPTH} levels"
+
+
+def excess(tree: Tree) -> GroupName | None:
+    """Returns the name of a group that is below the last allowed level of the tree; None if there is no such group."""
+    pending = [(tree, 1)]
+    while pending:
+        below, level = pending.pop()
+        if level > MAX_TREE_DEPTH:
+            return GroupName.of(below.group)
+        if isinstance(below, Composite):
+            pending.extend((child, level + 1) for child in reversed(below.children))
+    return None
+
+
 def leaves(tree: Tree) -> Iterator[Leaf]:
     """Yields the PodGroups of the tree from left to right."""
-    if isinstance(tree, Leaf):
-        yield tree
-    else:
-        for child in tree.children:
-            yield from leaves(child)
+    return (below for below in _subtrees(tree) if isinstance(below, Leaf))
 
 
 def groups_of(tree: Tree) -> Iterator[PodGroup | CompositePodGroup]:
     """Yields the groups of the tree, each before the groups below it."""
-    yield tree.group
-    for child in () if isinstance(tree, Leaf) else tree.children:
-        yield from groups_of(child)
+    return (below.group for below in _subtrees(tree))
+
+
+def _subtrees(tree: Tree) -> Iterator[Tree]:
+    pending = [tree]
+    while pending:
+        below = pending.pop()
+        yield below
+        if isinstance(below, Composite):
+            pending.extend(reversed(below.children))
+
+
+def _folded(tree: Tree, of_leaf: Callable[[Leaf], T], of_composite: Callable[[Composite, Sequence[T]], T]) -> T:
+    """Returns the value of the tree; `of_composite` takes the values of the children, from left to right.
+
+    Trees are walked without recursion, because a tenant decides how deep a tree is.
+    """
+    values: list[T] = []
+    pending: list[tuple[Tree, bool]] = [(tree, False)]
+    while pending:
+        below, has_values = pending.pop()
+        if isinstance(below, Leaf):
+            values.append(of_leaf(below))
+        elif has_values:
+            first = len(values) - len(below.children)
+            values[first:] = [of_composite(below, values[first:])]
+        else:
+            pending.append((below, True))
+            pending.extend((child, False) for child in reversed(below.children))
+    return values[0]
 
 
 def path_to(tree: Tree, key: str) -> list[PodGroup | CompositePodGroup]:
     """Returns the groups from the root of the tree to the PodGroup with this key; empty if it is not in the tree."""
-    if isinstance(tree, Leaf):
-        return [tree.group] if tree.group.key == key else []
-    for child in tree.children:
-        if below := path_to(child, key):
-            return [tree.group, *below]
+    path: list[PodGroup | CompositePodGroup] = []
+    pending = [(tree, 0)]
+    while pending:
+        below, level = pending.pop()
+        path[level:] = [below.group]
+        if isinstance(below, Composite):
+            pending.extend((child, level + 1) for child in reversed(below.children))
+        elif below.group.key == key:
+            return path
     return []
 
 
 def with_leaves(tree: Tree, change: Callable[[Leaf], Leaf]) -> Tree:
     """Returns the tree with each PodGroup replaced by what `change` returns for it."""
-    if isinstance(tree, Leaf):
-        return change(tree)
-    return replace(tree, children=[with_leaves(child, change) for child in tree.children])
+
+    def with_children(composite: Composite, children: Sequence[Tree]) -> Tree:
+        return replace(composite, children=children)
+
+    return _folded(tree, change, with_children)
 
 
 def waiting_members(tree: Tree) -> list[PodInfo]:
@@ -103,11 +152,16 @@ def reaching(tree: Tree, counted: Callable[[Leaf], Collection[str]]) -> Collecti
 
 def _reaching(tree: Tree, counted: Callable[[Leaf], Collection[str]]) -> Collection[str] | None:
     """Returns the counted members below the group; None if the group does not reach its minimum."""
-    if isinstance(tree, Leaf):
-        own = counted(tree)
-        return own if len(own) >= tree.group.min_count else None
-    children = [uids for child in tree.children if (uids := _reaching(child, counted)) is not None]
-    return [uid for uids in children for uid in uids] if len(children) >= tree.group.min_count else None
+
+    def of_leaf(leaf: Leaf) -> Collection[str] | None:
+        own = counted(leaf)
+        return own if len(own) >= leaf.group.min_count else None
+
+    def of_composite(composite: Composite, below: Sequence[Collection[str] | None]) -> Collection[str] | None:
+        children = [uids for uids in below if uids is not None]
+        return [uid for uids in children for uid in uids] if len(children) >= composite.group.min_count else None
+
+    return _folded(tree, of_leaf, of_composite)
 
 
 def shortfall(
@@ -121,10 +175,14 @@ def shortfall(
         key: the key of a PodGroup in the tree.
         counted: see `reaching`.
     """
-    if isinstance(tree, Leaf):
-        return tree.group, tree.group.min_count - len(counted(tree))
-    group, missing = shortfall(next(child for child in tree.children if path_to(child, key)), key, counted)
-    if missing > 0:
-        return group, missing
-    reached = sum(_reaching(child, counted) is not None for child in tree.children)
-    return tree.group, tree.group.min_count - reached
+    path = path_to(tree, key)
+    below = next(leaf for leaf in leaves(tree) if leaf.group.key == key)
+    missing = below.group.min_count - len(counted(below))
+    for group in reversed(path[:-1]):
+        if missing > 0:
+            return path[path.index(group) + 1], missing
+        composite = next(each for each in _subtrees(tree) if each.group is group)
+        assert isinstance(composite, Composite)
+        reached = sum(_reaching(child, counted) is not None for child in composite.children)
+        missing = group.min_count - reached
+    return path[0], missing

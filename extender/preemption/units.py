@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from extender.model.scheduling.pod_groups import CompositePodGroup, GroupName, PodGroup
+from extender.model.scheduling.pod_groups import MAX_TREE_DEPTH, CompositePodGroup, GroupName, PodGroup
 from extender.table import PodInfo, Table
 from extender.table.labels import BoolColumn, Rows
 
@@ -35,7 +35,7 @@ def groups_above(info: PodInfo, table: Table) -> Sequence[PodGroup | CompositePo
     key = info.pod.group_key if table.features.generic_workload else None
     group: PodGroup | CompositePodGroup | None = None if key is None else table.objects.get(PodGroup, key)
     groups: list[PodGroup | CompositePodGroup] = []
-    while group is not None and group not in groups:
+    while group is not None and len(groups) < MAX_TREE_DEPTH:  # also ends in a cycle
         groups.append(group)
         parent = group.parent_key if table.features.composites else None
         group = None if parent is None else table.objects.get(CompositePodGroup, parent)

@@ -198,7 +198,8 @@ class GroupScheduler:
             by_group.setdefault(pod.info.pod.group_key or "", []).append(placing.with_nomination(pod.info))
         tree = placing.cache.groups.tree(root, by_group)
         if tree is None or len(waiting_members(tree)) < len(waiting):  # the members wait until all groups exist again
-            return Failure(f"{root.kind} {root.key} was deleted", BY_GANG)
+            fault = placing.cache.groups.shortage(next(iter(by_group)), enforces_gangs=False)
+            return Failure(fault or f"{root.kind} {root.key} was deleted", BY_GANG)
         return tree
 
     def _mismatch(self, tree: Tree) -> str | None:

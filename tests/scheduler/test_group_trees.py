@@ -170,6 +170,25 @@ def test_a_cycle_of_groups_holds_back_its_own_members_only(parents: dict[str, st
     assert nodes_of(world, "ab") == ["n1", "n1"]
 
 
+def test_a_chain_of_600_groups_holds_back_its_own_members_only() -> None:
+    above = {f"c{number}": f"c{number - 1}" for number in range(1, 600)}
+    chain = [make_composite_pod_group(name, 1, parentCompositePodGroupName=up) for name, up in above.items()]
+    deep = [make_composite_pod_group("c0", 1), *chain, leaf("left", 1, parent="c599")]
+    world = World(node("n1"), *deep, left("a"), leaf("other", 1, parent=""), member("c", "other"), features=ON)
+    world.pass_time(5)
+    world.sweep.run()
+    world.cache.groups.family("default/left")
+    assert waiting(world, Tier.GATED) == ["a"]
+    assert nodes_of(world, "ac") == ["", "n1"]
+    assert world.cache.groups.shortage("default/left") == (
+        "waiting for CompositePodGroup default/c0: "
+        "exceeded maximum hierarchy depth at CompositePodGroup default/c4: a tree has at most 4 levels"
+    )
+    world.put(make_composite_pod_group("c598", 1))
+    world.pass_time(5)
+    assert nodes_of(world, "a") == ["n1"]
+
+
 def test_a_tree_that_becomes_a_cycle_while_its_members_are_queued_is_not_tried() -> None:
     world = World(node("n1"), make_composite_pod_group("tree", 1), leaf("left", 2), *map(left, "ab"), features=ON)
     world.watch()

@@ -16,6 +16,8 @@ from extender.model.pod import Pod, PodResourceClaim, PodResourceClaimStatus
 
 COSCHEDULING_LABEL = "scheduling.x-k8s.io/pod-group"
 """The label with which a pod names its coscheduling PodGroup."""
+MAX_TREE_DEPTH = 4
+"""The levels that a tree of groups may have, PodGroups included (upstream WorkloadMaxTreeDepth)."""
 INITIALLY_SCHEDULED = "PodGroupInitiallyScheduled"
 """The condition that is true once the group has been scheduled."""
 

@@ -6,15 +6,15 @@ condition. Source: upstream GangScheduling.PreEnqueue, validatePodGroup.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from extender.groups import Composite, Leaf, Tree
-from extender.groups.group_tree import leaves, waiting_members
+from extender.groups.group_tree import excess, leaves, too_deep, waiting_members
 from extender.groups.mismatch import mismatch
 from extender.model.meta import Object
 from extender.model.pod import Pod
-from extender.model.scheduling.pod_groups import CompositePodGroup, GroupName, PodGroup
+from extender.model.scheduling.pod_groups import MAX_TREE_DEPTH, CompositePodGroup, GroupName, PodGroup
 from extender.offline.documents.codes import CauseCode
 from extender.offline.state import ClusterState
 from extender.runtime.text import counted
@@ -30,18 +30,23 @@ class Obstacle(NamedTuple):
 
 
 class MissingGroup(NamedTuple):
-    """A group that a pod or a child group belongs to, but that does not exist or is its own ancestor.
+    """A group that a pod or a child group belongs to, but that does not exist, is its own ancestor or is too high.
 
     Attributes:
         is_circular: True if the group is its own ancestor. `key` is then the alphabetically first key of the cycle.
+        is_too_high: True if more groups are above the pod or group than a tree may have levels.
     """
 
     kind: str
     key: str
     is_circular: bool = False
+    is_too_high: bool = False
 
     @property
     def obstacle(self) -> Obstacle:
+        if self.is_too_high:
+            text = f"{too_deep(GroupName(self.kind, self.key))}; its members are not tried, and no event reports this"
+            return Obstacle(CauseCode.NO_GROUP, text)
         if self.is_circular:
             text = (
                 f"{self.kind} {self.key} is its own ancestor: its members have no root group, and no event reports this"
@@ -89,9 +94,23 @@ class Membership:
 
     def tree(self, group: PodGroup | CompositePodGroup) -> Tree:
         """Returns the group, the groups below it and their members, in the order in which a scheduler tries them."""
-        if isinstance(group, CompositePodGroup):
-            children = sorted(self._children.get(group.key, ()), key=_created)
-            return Composite(group, [self.tree(child) for child in children])
+        levels: list[list[PodGroup | CompositePodGroup]] = [[group]]
+        while levels[-1] and len(levels) <= MAX_TREE_DEPTH:  # one level too many, so that `obstacle` sees it
+            levels.append([child for above in levels[-1] for child in self._children_of(above)])
+        trees: dict[GroupName, Tree] = {}
+        for level in reversed(levels):
+            for each in level:
+                if isinstance(each, PodGroup):
+                    trees[GroupName.of(each)] = self._leaf(each)
+                else:
+                    names = map(GroupName.of, self._children_of(each))
+                    trees[GroupName.of(each)] = Composite(each, [trees[name] for name in names if name in trees])
+        return trees[GroupName.of(group)]
+
+    def _children_of(self, group: PodGroup | CompositePodGroup) -> Sequence[PodGroup | CompositePodGroup]:
+        return () if isinstance(group, PodGroup) else sorted(self._children.get(group.key, ()), key=_created)
+
+    def _leaf(self, group: PodGroup) -> Leaf:
         infos = sorted(self._members.get(group.key, ()), key=lambda info: (-info.priority, *_created(info.pod)))
         waiting = [info for info in infos if not info.pod.node_name and not info.pod.terminating]
         return Leaf(group, waiting, [info.uid for info in infos if info.pod.node_name])
@@ -133,20 +152,25 @@ def _root_of(objects: Objects, key: str) -> PodGroup | CompositePodGroup | Missi
 
 
 def _root_above(objects: Objects, group: PodGroup | CompositePodGroup) -> PodGroup | CompositePodGroup | MissingGroup:
-    passed = [group.key] if isinstance(group, CompositePodGroup) else []
+    path = [GroupName.of(group)]
     while (key := group.parent_key) is not None:
-        if key in passed:
-            return MissingGroup(CompositePodGroup.__name__, min(passed[passed.index(key) :]), is_circular=True)
-        passed.append(key)
+        name = GroupName(CompositePodGroup.__name__, key)
+        if name in path:
+            return MissingGroup(*min(path[path.index(name) :]), is_circular=True)
+        if len(path) == MAX_TREE_DEPTH:
+            return MissingGroup(*name, is_too_high=True)
+        path.append(name)
         parent = objects.get(CompositePodGroup, key)
         if parent is None:
-            return MissingGroup(CompositePodGroup.__name__, key)
+            return MissingGroup(*name)
         group = parent
     return group
 
 
 def obstacle(tree: Tree, state: ClusterState) -> Obstacle | None:
     """Returns the reason why schedulers do not try the group; None if there is no such reason."""
+    if (deepest := excess(tree)) is not None:
+        return Obstacle(CauseCode.NO_GROUP, f"{too_deep(deepest)}: the whole tree is not tried")
     infos = waiting_members(tree)
     for pod in (info.pod for info in infos):
         if pod.spec.scheduling_gates:
