@@ -13,6 +13,7 @@ import click
 
 from extender.config.setting_sources import load
 from extender.config.settings import Command, Option, Settings, host_and_port, options_of
+from extender.policy.recommended import SCHEDULER_CONFIGURATION
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 EXAMPLE = Path(__file__).parents[1] / "offline" / "example.yaml"
@@ -124,13 +125,14 @@ def schedule(config: Path | None, **flags: Any) -> None:
 
 
 @click.command()
-@click.argument("what", type=click.Choice(("filter", "bind", "cluster")), required=False)
+@click.argument("what", type=click.Choice(("filter", "bind", "cluster", "scheduler")), required=False)
 @click.option("--bind", metavar="HOST:PORT", default="127.0.0.1:8888", show_default=True, help="where to listen")
 def demo(what: str | None, bind: str) -> None:
     """Serve a made-up cluster of 20 nodes, and print commands to try on it; no Kubernetes is needed.
 
     With `filter` or `bind`, print the body of such a call for a pod of that cluster instead. With `cluster`, print the
-    objects of the cluster, for the commands that read a file.
+    objects of the cluster, for the commands that read a file. With `scheduler`, print the configuration of a
+    kube-scheduler that calls an extender at the address of --bind.
 
     \b
     Serve the cluster, and call the service from another terminal:
@@ -143,6 +145,8 @@ def demo(what: str | None, bind: str) -> None:
         _serve(bind)
     elif what == "cluster":
         click.echo(EXAMPLE.read_text(), nl=False)
+    elif what == "scheduler":
+        click.echo(SCHEDULER_CONFIGURATION.format(address=bind), nl=False)
     else:
         _print_body(what)
 

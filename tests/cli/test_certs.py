@@ -166,13 +166,16 @@ def test_a_faulty_dns_name_is_refused(tmp_path: Path) -> None:
         run(tmp_path, "--dns", "möbel")
 
 
-def test_the_secrets_hold_what_the_chart_mounts_and_no_authority_key(tmp_path: Path) -> None:
-    ended = CliRunner().invoke(cli, ["certs", str(tmp_path), "--secrets", "ns"], catch_exceptions=False)
+@pytest.mark.parametrize("name", ["extender", "second-extender"])
+def test_the_secrets_hold_what_the_chart_mounts_and_no_authority_key(tmp_path: Path, name: str) -> None:
+    """They are named after the Service, so the Secrets of a second installation are others."""
+    service = f"{name}.ns.svc"
+    ended = CliRunner().invoke(cli, ["certs", str(tmp_path), "--service", service, "--secrets", "ns"])
     secrets = {each["metadata"]["name"]: each for each in yaml.safe_load_all(ended.output)}
-    assert set(secrets) == {"extender-tls", "extender-caller", "extender-scrapers"}
+    assert set(secrets) == {f"{name}-tls", f"{name}-caller", f"{name}-scrapers"}
     held = {name: {key: b64decode(value) for key, value in each["data"].items()} for name, each in secrets.items()}
     assert all(set(data) == {"tls.crt", "tls.key", "ca.crt"} for data in held.values())
-    assert held["extender-tls"]["ca.crt"] == held["extender-caller"]["ca.crt"] == (tmp_path / "ca.crt").read_bytes()
-    assert held["extender-scrapers"]["ca.crt"] == (tmp_path / "scrapers-ca.crt").read_bytes()
+    assert held[f"{name}-tls"]["ca.crt"] == held[f"{name}-caller"]["ca.crt"] == (tmp_path / "ca.crt").read_bytes()
+    assert held[f"{name}-scrapers"]["ca.crt"] == (tmp_path / "scrapers-ca.crt").read_bytes()
     authorities = {path.read_bytes() for path in tmp_path.glob("*ca.key")}
     assert not authorities & {value for data in held.values() for value in data.values()}

@@ -39,6 +39,7 @@ RESOURCES = {
     "Node": Resource("v1", "nodes", False),
     "Pod": Resource("v1", "pods", True),
     "ConfigMap": Resource("v1", "configmaps", True),
+    "Secret": Resource("v1", "secrets", True),
     "Event": Resource("v1", "events", True),
     "Service": Resource("v1", "services", True),
     "EndpointSlice": Resource("discovery.k8s.io/v1", "endpointslices", True),

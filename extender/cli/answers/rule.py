@@ -20,6 +20,7 @@ from extender.cli.help_layout import ListingGroup
 from extender.cli.output.output_formats import Output, output_option, say, show
 from extender.errors import ConfigurationError
 from extender.offline.documents.document_kinds import DocumentKind, headed
+from extender.policy.recommended import SCHEDULER_CONFIGURATION
 from extender.runtime.text import counted, printable
 
 if TYPE_CHECKING:
@@ -184,6 +185,8 @@ def rule() -> None:
 def new(name: str, folder: Path, kind: str) -> None:
     """Write NAME.py with a rule, and policy.yaml that enables it.
 
+    For a rule of `extender serve`, it also writes kube-scheduler.yaml, the configuration of a kube-scheduler for it.
+
     \b
     Write one, try it, see what it changes for a pod, and serve it to kube-scheduler:
       extender rule new team_nodes
@@ -191,12 +194,14 @@ def new(name: str, folder: Path, kind: str) -> None:
       extender explain shop/web-0 --cluster cluster.yaml --policy policy.yaml
       extender serve --policy policy.yaml --kubeconfig ~/.kube/config
 
-    Exit status: 0 if both files are written, 2 if one exists already or NAME cannot be used, 1 for a failure.
+    Exit status: 0 if the files are written, 2 if one exists already or NAME cannot be used, 1 for a failure.
     """
     if not name.isidentifier() or iskeyword(name):
         raise ConfigurationError([f"{name}: expected a Python identifier, such as team_nodes"])
     rule_text, policy_text = _texts(name, kind)
     texts = {folder / f"{name}.py": rule_text, folder / "policy.yaml": policy_text}
+    if kind == "predicate" or kind in _IN_SERVE:
+        texts[folder / "kube-scheduler.yaml"] = SCHEDULER_CONFIGURATION.format(address="127.0.0.1:8888")
     existing = [str(path) for path in texts if path.exists()]
     if existing:
         raise ConfigurationError([f"{' and '.join(existing)}: already exists; choose another --folder"])

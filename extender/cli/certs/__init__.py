@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     help="renew a certificate that expires within this many days",
 )
 @switch("--rotate-ca", help="replace the authorities: run first to publish new ones, then again to sign with them")
-@click.option("--secrets", metavar="NAMESPACE", help="print Secrets for kubectl apply instead of a table")
+@click.option("--secrets", metavar="NAMESPACE", help="print Secrets for kubectl apply, named after the Service")
 @output_option()
 def certs(
     directory: Path,
@@ -92,22 +92,23 @@ def certs(
         for row in rows
     ]
     if secrets:
-        click.echo(_secrets(directory, secrets))
+        click.echo(_secrets(directory, secrets, service.partition(".")[0]))
     elif output.is_text:
         _print(rows)
     else:
         show(headed(DocumentKind.CERTIFICATES, {"certificates": certificates}), output)
 
 
-def _secrets(directory: Path, namespace: str) -> str:
+def _secrets(directory: Path, namespace: str, service: str) -> str:
     """Returns Secrets as YAML: each has a certificate, its key, and the CA that verifies its peers.
 
-    The private keys of the authorities are left out.
+    They are named after the Service, so that several installations fit into a namespace. The private keys of the
+    authorities are left out.
     """
     contents = {
-        "extender-tls": ("server", "ca"),
-        "extender-caller": ("caller", "ca"),
-        "extender-scrapers": ("scraper", "scrapers-ca"),
+        f"{service}-tls": ("server", "ca"),
+        f"{service}-caller": ("caller", "ca"),
+        f"{service}-scrapers": ("scraper", "scrapers-ca"),
     }
     return "---\n".join(yaml.safe_dump(_secret(directory, namespace, name, *contents[name])) for name in contents)
 
