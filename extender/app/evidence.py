@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from extender.cache.cache import Cache
 from extender.cache.pod_states import PodState
-from extender.errors import ExtenderError
+from extender.errors import IllegalTransition
 from extender.model.devices.claims import ResourceClaim
 from extender.runtime.ports import Binding
 
@@ -39,14 +39,13 @@ class CacheEvidence:
 def assume_unsettled(cache: Cache, bindings: Iterable[Binding]) -> None:
     """Assumes these pods in the cache, because an earlier worker may have bound them.
 
-    They stay assumed until the watch shows them on their nodes, or they expire.
+    They stay assumed until the watch shows them on their nodes, or they expire, whether their nodes exist or not.
     """
     for binding in bindings:
         info = cache.find_pod(binding.uid, binding.key)
         if info is not None and cache.placement(binding.uid) is None:
-            with suppress(ExtenderError):  # assuming a pod fails if its node was deleted
-                cache.assume(info, binding.node)
-                cache.finish_binding(binding.uid, certain=False)
+            with suppress(IllegalTransition):  # the watch may have shown the pod on a node just now
+                cache.keep_place(info, binding.node)
                 _log.warning(
                     "pod assumed, an earlier worker may have bound it pod=%s node=%s", binding.key, binding.node
                 )

@@ -12,12 +12,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from itertools import islice
 from typing import TypeVar
 
 from extender.cache.assume_cache import AssumeCache, version_of
 from extender.cache.changes import NODE, POD, Changes, Reference, Updates
-from extender.cache.contents import CachedPod, CacheSize, ObjectReader, PodOverview, cached_pods, id_of, overview_of
+from extender.cache.contents import (
+    CachedPod,
+    CacheSize,
+    ObjectReader,
+    PodOverview,
+    batches,
+    cached_pods,
+    id_of,
+    overview_of,
+)
 from extender.cache.groups import GroupStates, Viable
 from extender.cache.listener import Listener, Notifications, deliver
 from extender.cache.placements import Placements, PodPlacement
@@ -36,7 +44,6 @@ from extender.table.features import DEFAULT_FEATURES, FeatureGates
 
 _CHECKS = 5
 _QUICK_SECONDS = 0.02
-_BATCH = 50  # how many listed objects are stored before the lock is released; this takes 1 or 2 ms
 
 T = TypeVar("T")
 NodeCheck = Callable[[Table], Refusal | None]
@@ -121,8 +128,7 @@ class Cache:
 
     def _in_batches(self, kind: str, items: Iterable[T], store: Callable[[T], object]) -> None:
         """Stores a list in batches, so that no decision waits long for the lock or for a table."""
-        remaining = iter(items)
-        while batch := tuple(islice(remaining, _BATCH)):
+        for batch in batches(items):
             with self._changing("watch", kind):
                 for item in batch:
                     store(item)
@@ -169,6 +175,7 @@ class Cache:
         """
         if check is None:
             with self._locked("assume"):
+                self._check_assumable(info, node_name)
                 self._assume(info, node_name)
             return None
         for remaining in reversed(range(_CHECKS)):
@@ -204,6 +211,15 @@ class Cache:
             for info, node_name in [pair for pair in chosen if pair[0].uid in kept]:
                 self._assume(info, node_name)
         return errors
+
+    def keep_place(self, info: PodInfo, node_name: str) -> None:
+        """Assumes the pod on the node, whether that exists or not, because an earlier process may have bound the pod.
+
+        Raises IllegalTransition if the pod has a node already.
+        """
+        with self._locked("keep_place"):
+            self._assume(info, node_name)
+        self.finish_binding(info.uid, certain=False)
 
     def finish_binding(self, uid: str, *, certain: bool = True) -> None:
         """Starts the pod's time to live after its bind. If not `certain`, the outcome of the bind is unknown.
@@ -437,6 +453,8 @@ class Cache:
             self._displace(uid, PodEvent.REMOVE)  # bound to another node, or lost in a restore of the API server
         if node_name:
             self._placements.confirm(info)
+        elif placed and version_of(info.pod) >= version_of(placed.info.pod):
+            self._placements.update_info(info)  # the pod may have been resized since it was assumed
         self._note_pod(uid)
         self._notifications.changed(POD, before, self._pods.effective(uid))
 
@@ -456,7 +474,6 @@ class Cache:
         after(self._placements.state(info.uid), PodEvent.ASSUME)
 
     def _assume(self, info: PodInfo, node_name: str) -> None:
-        self._check_assumable(info, node_name)
         self._placements.assume(info, node_name)
         try:
             self._note_pod(info.uid)

@@ -7,7 +7,9 @@ The action depends on what the cache knows about the pod, and on whether the req
     has no node                      check, assume, bind        check, assume, bind
     is bound, or being bound         post the Binding again     refuse
     may be bound (no answer)         post the Binding again     post it again, then refuse
-    may be bound, node deleted       forget the pod, then act as if it had no node
+
+A pod that may be bound keeps its place on the node of this name, whether the node exists, was deleted or was created
+again. Only the API server's answer, the watch, or the end of the pod's time to live frees the place.
 
 Every path ends in `finish_binding` or `forget`. Between assume and bind, users' rules of Reserve, Permit and PreBind
 run. After them, a member of a gang waits for the other members (see `group_quorum`). A pod waits in the thread of its
@@ -351,12 +353,10 @@ class Bind:
         """Repeats an earlier bind to `node` that got no answer, because only the API server knows its outcome.
 
         The pod stays assumed on `node` in the meantime. Otherwise another pod could get its resources, and the node
-        would be overcommitted if the first pod is bound there.
+        would be overcommitted if the first pod is bound there. While `node` does not exist, nothing is posted, because
+        the API server would bind the pod to it all the same.
         """
         refusal = self._refusal_in_place(binding.uid, checked)
-        if refusal is NODE_DELETED:  # the API server does not check that the node of a Binding exists
-            self._forget(binding.uid)
-            return self._bind_first(binding, checked)
         if refusal is not None:
             return self._end("unfit", f"may be bound to {node}, where it {UNFIT}{_reason(refusal)}")
         result = self._bind_again(binding._replace(node=node))

@@ -173,10 +173,12 @@ def _beside(siblings: Sequence[tuple[PodInfo, str]], table: Table) -> AbstractCo
 
 
 def _still_fits(node: str, profile: Profile, info: PodInfo, table: Table) -> bool:
-    """Returns True if the pod, which is assumed on the node, would still fit there."""
-    row = np.array([table.nodes.row_of[node]], np.intp)
+    """Returns True if the node exists, and the pod, which is assumed there, would still fit."""
+    row = table.nodes.row_of[node]
+    if not table.nodes.present[row]:
+        return False
     with table.hypothetically(removed=[info.uid]):
-        return find_fit(profile, info, table, row).refusal(0) is None
+        return find_fit(profile, info, table, np.array([row], np.intp)).refusal(0) is None
 
 
 def _reason(refusal: Refusal) -> str:
@@ -210,15 +212,15 @@ def _result(request: ExtenderArgs, failed: dict[str, str], unresolvable: dict[st
 
 
 def assumed_node(info: PodInfo, table: Table) -> str:
-    """Returns the node on which the pod is assumed, until the watch shows the pod there; otherwise "".
+    """Returns the name of the node where the pod is assumed, until the watch shows the pod there; otherwise "".
 
-    While a pod is assumed, bind refuses every other node for it.
+    While a pod is assumed, bind refuses every other node for it, even if its own node was deleted.
     """
     slot = table.pods.slot_of.get(info.uid)
     if slot is None or table.pods.info(slot).pod.node_name:
         return ""
-    row = table.pods.row[slot]
-    return table.nodes.names[row] if table.nodes.present[row] else ""
+    name: str = table.nodes.names[table.pods.row[slot]]
+    return name
 
 
 class Part(NamedTuple):

@@ -71,7 +71,11 @@ def test_pods_count_where_an_earlier_worker_was_binding_them(cache: Cache) -> No
     assert cache.size().assumed_pods == 0
 
 
-def test_a_node_that_is_gone_counts_nothing(cache: Cache) -> None:
-    cache.replaced("Pod", [pod_of(make_pod("p").uid("u"))])
-    assume_unsettled(cache, [Binding("default", "p", "u", "elsewhere")])
-    assert cache.placement("u") is None
+def test_an_unsettled_bind_keeps_its_place_on_a_node_that_was_deleted_and_is_created_again(cache: Cache) -> None:
+    cache.replaced("Pod", [pod_of(make_pod("p").uid("u").req(cpu="1"))])
+    assume_unsettled(cache, [Binding("default", "p", "u", "later")])
+    assert cache.placement("u") is not None
+    later = make_node("later").capacity(cpu="4").obj()
+    cache.changed("Node", msgspec.convert(later, Node))
+    with cache.snapshot("test") as table:
+        assert table.nodes.requested[table.nodes.resources["cpu"], table.nodes.row_of["later"]] == 1000

@@ -230,6 +230,24 @@ def test_a_pod_whose_bind_got_no_answer_expires_even_without_a_time_to_live() ->
     assert cache.expire(cache.overdue(clock.monotonic()), clock.monotonic()) == ["default/p"]
 
 
+def resized(name: str, cpu: str, version: int) -> Pod:
+    return msgspec.convert(make_pod(name).uid(name).req(cpu=cpu).resource_version(version).obj(), Pod)
+
+
+@pytest.mark.parametrize("answered", [False, True], ids=["being bound", "its bind got no answer"])
+def test_an_assumed_pod_that_is_resized_counts_as_what_it_will_be(answered: bool) -> None:
+    cache, _ = cache_with("n")
+    cache.changed("Pod", resized("p", "1", 5))
+    cache.assume(PodInfo(resized("p", "1", 5)), "n")
+    if answered:
+        cache.finish_binding("p", certain=False)
+    for version, cpu, counted in ((7, "2", 2000), (6, "1", 2000), (8, "3", 3000)):  # a version from before counts not
+        cache.changed("Pod", resized("p", cpu, version))
+        with cache.snapshot("test") as table:
+            assert table.nodes.requested[CPU, table.nodes.row_of["n"]] == counted
+    assert cache.size().assumed_pods == 1
+
+
 def test_an_assumed_pod_does_not_expire_before_its_bind_has_finished() -> None:
     cache, clock = cache_with("n")
     cache.assume(PodInfo(pod("p")), "n", fits)

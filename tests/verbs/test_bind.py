@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import msgspec
@@ -314,11 +315,29 @@ def test_an_unknown_outcome_is_not_tried_again_where_the_pod_does_not_fit_any_mo
     assert cache.placement(UID) is not None  # for the first attempt may have succeeded
 
 
-def test_an_unknown_outcome_on_a_node_that_is_gone_is_not_tried_there_again() -> None:
+@pytest.mark.parametrize("node", ["n", "m"])
+@pytest.mark.parametrize("checked", [True, False])
+def test_an_unknown_outcome_keeps_its_place_on_a_deleted_node_and_is_tried_again_if_the_node_is_back(
+    node: str, checked: bool
+) -> None:
     cache, binder = cache_of(NODE, OTHER, POD), FakeBinder(OutcomeUnknown("timed out"))
     verb = bind_with(binder, cache)
     answer(verb, binding(POD, "n"))
     cache.deleted("Node", msgspec.convert(NODE, Node))
+    decide, request = verb.decide if checked else verb.allow_all, verb.decode(binding(POD, node))
+    assert decide(request).error == "may be bound to n, where it no longer fits: the node was deleted"
+    assert binder.bound == []
+    tell(cache, [NODE])
+    assert decide(request).error == ("" if node == "n" else "is already bound to n")
+    assert binder.bound == [(UID, "n")]
+
+
+def test_a_pod_gets_another_node_once_its_unknown_outcome_on_a_deleted_node_is_settled() -> None:
+    cache, binder = cache_of(NODE, OTHER, POD), FakeBinder(OutcomeUnknown("timed out"))
+    verb = bind_with(binder, cache)
+    answer(verb, binding(POD, "n"))
+    cache.deleted("Node", msgspec.convert(NODE, Node))
+    assert cache.expire([UID], inf) == ["default/p"]
     assert answer(verb, binding(POD, "m")) == {"Error": ""}
     assert binder.bound == [(UID, "m")]
 

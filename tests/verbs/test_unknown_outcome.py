@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import msgspec
 import pytest
 
@@ -56,10 +58,19 @@ def test_filter_judges_the_other_nodes_where_that_one_will_not_do(
     assert answer(Filter(cache, PROFILES, Telemetry()), args(pod, names=asked))["NodeNames"] == left
 
 
+def test_filter_judges_the_other_nodes_if_that_one_was_deleted() -> None:
+    pod = FULL.obj()
+    cache, _ = without_answer(pod)
+    cache.deleted("Node", msgspec.convert(NODES[0], Node))
+    assert answer(Filter(cache, PROFILES, Telemetry()), args(pod, names=["m", "n"]))["NodeNames"] == ["m"]
+
+
 def test_no_pod_is_evicted_elsewhere_while_the_pod_is_assumed() -> None:
     pod = FULL.obj()
     cache, _ = without_answer(pod, LESSER)
     preempt, asked = Preempt(cache, PROFILES), preemption_args(pod, {"m": ["lesser"]})
     assert answer(preempt, asked) == {"NodeNameToMetaVictims": {}}
     cache.deleted("Node", msgspec.convert(NODES[0], Node))
+    assert answer(preempt, asked) == {"NodeNameToMetaVictims": {}}
+    assert cache.expire([pod["metadata"]["uid"]], inf) == ["default/p"]
     assert answer(preempt, asked)["NodeNameToMetaVictims"].keys() == {"m"}
