@@ -220,10 +220,18 @@ class LiveFeed(_Unelected):
     def reconcile(self) -> Callable[[], bool]:
         """Lists all pods and ResourceClaims.
 
-        The returned function returns True once the cache shows every listed object.
+        The returned function returns True once the cache has shown every listed object. A kind counts from the moment
+        at which the cache shows it, whatever happens to its watch while another kind is awaited.
         """
-        surveys = [self._source.survey(kind) for kind in _RECONCILED_KINDS if self._source.serves(kind)]
-        return lambda: all(survey.confirmed() for survey in surveys)
+        serves = self._source.serves
+        surveys = {kind: self._source.survey(kind) for kind in _RECONCILED_KINDS if serves(kind)}
+
+        def is_shown() -> bool:
+            for kind in [kind for kind, survey in surveys.items() if not serves(kind) or survey.confirmed()]:
+                del surveys[kind]
+            return not surveys
+
+        return is_shown
 
 
 class ElectedFeed:

@@ -3,6 +3,9 @@
 A pod whose time to live has ended may still be bound, because the watch may be late. So all pods are listed with their
 versions (a survey). When the cache has received every listed version, it also knows every bind before the list. Pods
 that are still unconfirmed then expire. A pod that the list has in a newer version than the cache does not expire.
+
+A survey is kept until it is confirmed, however late the watch is. If each survey replaced the last one, a watch that is
+always late would confirm none.
 """
 
 from __future__ import annotations
@@ -15,14 +18,17 @@ from extender.model.pod import Pod
 from extender.runtime.clock import Clock
 
 SURVEY_SECONDS = 15.0
-"""The time between two lists of all pods while some assumed pods are past their time to live."""
+"""The shortest time between two lists of all pods while some assumed pods are past their time to live."""
 
 
 class PodSurvey(Protocol):
     """The UIDs and versions of all pods in the API server at one moment, to compare the cache with."""
 
     def confirmed(self) -> bool:
-        """Returns True if the cache has every listed pod in the listed version or a newer one."""
+        """Returns True if the cache has every listed pod in the listed version or a newer one.
+
+        A survey is always confirmed in the end: if the watch is too late, the pods are listed again.
+        """
 
     def shows_newer(self, uid: str, pod: Pod | None) -> bool:
         """Returns True if the listed version is newer than `pod`, the cached version (None: not in the cache)."""
@@ -50,14 +56,13 @@ class Expiry:
             ClusterError: the pods cannot be listed; the next call tries again.
         """
         now = self._clock.monotonic()
-        if now >= self._next_survey_at:
-            self._survey = None
-            if not self._cache.overdue(now):
+        if self._survey is None:
+            if now < self._next_survey_at or not self._cache.overdue(now):
                 return []
             self._surveyed_at = now
             self._next_survey_at = now + SURVEY_SECONDS
             self._survey = self._take_survey()
-        if self._survey is None or not self._survey.confirmed():
+        if not self._survey.confirmed():
             return []
         survey = self._survey
         self._survey = None

@@ -39,8 +39,6 @@ from extender.runtime.clock import Clock, SystemClock
 from extender.runtime.ports import LONG_AGO, Binding
 
 SLOTS = 2048
-# A slower reconciliation starts again: after a restore from a backup, the cache may never reach its versions.
-ASK_AGAIN_SECONDS = 15.0
 _RETRY_SECONDS = 1.0
 _SLOT_BYTES = 1024
 _FREE, _IN_FLIGHT, _UNKNOWN = 0, 1, 2
@@ -55,7 +53,8 @@ _log = logging.getLogger(__name__)
 Reconciliation = Callable[[], Callable[[], bool]]
 """Reads the API server's state. The returned function returns True once the cache shows all of this state.
 
-Raises ClusterError.
+However late the watch is, the function returns True in the end, because a watch that is too late is followed by a new
+list. Raises ClusterError.
 """
 
 
@@ -234,8 +233,8 @@ class Settlement:
         self._asking = threading.Lock()
         self._shown_at = LONG_AGO  # the cache shows everything that the API server had at this time
         self._asked_at = LONG_AGO
-        self._ask_again_at = LONG_AGO
-        self._is_shown: Callable[[], bool] | None = None
+        self._retry_at = LONG_AGO
+        self._is_shown: Callable[[], bool] | None = None  # the reconciliation in progress
         self._looked_until: float | None = None  # the value of `predecessors_until` when `look` last checked it
 
     def waiting_for(self) -> str | None:
@@ -297,15 +296,19 @@ class Settlement:
         return self._shown_at >= moment
 
     def _ask(self) -> None:
-        now = self._clock.monotonic()
-        if now >= self._ask_again_at:  # until then, the last reconciliation is in progress or has just failed
-            self._is_shown = None
-            self._ask_again_at = now + _RETRY_SECONDS
+        """Begins a reconciliation, or goes on with the last one, until the cache shows all of its state.
+
+        A reconciliation is never given up for a newer one. Otherwise a watch that is always late would confirm none.
+        """
+        if self._is_shown is None:
+            now = self._clock.monotonic()
+            if now < self._retry_at:
+                return
+            self._retry_at = now + _RETRY_SECONDS
             self._is_shown = self._reconcile()
+            self._retry_at = LONG_AGO
             self._asked_at = now
-            self._ask_again_at = now + ASK_AGAIN_SECONDS
-        if self._is_shown is not None and self._is_shown():
+        if self._is_shown():
             self._is_shown = None
-            self._ask_again_at = LONG_AGO
             self._shown_at = self._asked_at
             self.writes.settle(self._asked_at)

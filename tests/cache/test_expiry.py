@@ -157,17 +157,23 @@ def test_every_pod_keeps_its_place_while_pods_cannot_be_listed(
     assert expiry.sweep() == ["default/p"]
 
 
-def test_a_survey_that_the_cache_never_confirms_is_taken_again(
-    cache: Cache, watch: Watch, expiry: Expiry, clock: ManualClock
+@pytest.mark.parametrize("lag_seconds", [5, 17, 19, 30, 60])
+def test_a_watch_that_is_always_late_keeps_no_place_for_ever(
+    cache: Cache, watch: Watch, expiry: Expiry, clock: ManualClock, lag_seconds: int
 ) -> None:
-    """After the API server was restored from a copy, the watch never shows what the survey has."""
-    bind(cache, "p")
-    watch.place("that is gone with the old data")
-    clock.advance(TTL)
-    assert expiry.sweep() == []
-    watch._made = 0
-    clock.advance(SURVEY_SECONDS)
-    assert expiry.sweep() == ["default/p"]
+    """One pod is bound each second, and each event is late; so each survey takes as long to be confirmed."""
+    bind(cache, "lost")
+    expired_after = 0
+    for second in range(int(TTL) + 3 * lag_seconds):
+        watch.place(f"p{second}")
+        if second >= lag_seconds:
+            watch.tell_next()
+        if expiry.sweep():
+            expired_after = second
+            break
+        clock.advance(1)
+    assert TTL <= expired_after <= TTL + lag_seconds + 1
+    assert watch.surveys == 1
 
 
 def test_a_pod_of_which_a_survey_has_a_newer_version_keeps_its_place(
