@@ -11,6 +11,7 @@ from extender.cache.changes import Changes
 from extender.cache.debugger import TABLE, Comparer
 from extender.cache.expiry import Expiry
 from extender.cache.pod_states import PodState
+from extender.cluster.writers.statuses import ApiStatuses
 from extender.config.settings import Settings
 from extender.errors import ClusterError
 from extender.framework.permit import Permits
@@ -27,6 +28,7 @@ WAITING_SECONDS = 0.2  # the time between two checks of pods that wait between t
 UNANSWERED_SECONDS = 30.0  # the time to live after a bind without an answer, if assumedTtlSeconds is 0
 REVIVAL_SECONDS = 60.0  # the time between two restarts of ended threads; a probe of /livez restarts them sooner
 REPAIR_SECONDS = 30.0
+STATUSES_SECONDS = 30.0
 # One copy of the cache is for filter, one is for bind, and one is for the comparer.
 TABLES = 3
 # A thread gives up the GIL after this time. With Python's 5 ms, binders and calls would wait too long for it.
@@ -99,6 +101,11 @@ def preempt(refused: RefusedPods, preemption: RulePreemption) -> None:
     finally:
         for uid in failed:
             refused.give_back(uid)
+
+
+def forget_statuses(cache: Cache, statuses: ApiStatuses) -> None:
+    """Forgets the statuses that were written for pods that have since been bound or deleted."""
+    statuses.forget_others({uid for uid, pod in cache.pods().items() if not pod.node_name})
 
 
 def settle(permits: Permits, cache: Cache) -> None:

@@ -14,8 +14,10 @@ from extender.app.feed import ClusterFeed, feed_factory_of
 from extender.app.housekeeping import (
     HOUSEKEEPING_SECONDS,
     REVIVAL_SECONDS,
+    STATUSES_SECONDS,
     WAITING_SECONDS,
     create_cache,
+    forget_statuses,
     let_expire,
     prepare,
 )
@@ -257,6 +259,7 @@ class SchedulerProcess:
             ("backoff", WINDOW_SECONDS, loop.queue.flush_backoff),
             ("unschedulable", FLUSH_UNSCHEDULABLE_SECONDS, loop.queue.flush_unschedulable),
             ("queue sweep", SWEEP_SECONDS, loop.sweep.run),
+            ("statuses", STATUSES_SECONDS, lambda: forget_statuses(self._cache, self._writers.statuses)),
             ("refresh", REFRESH_SECONDS, lambda: self._cache.refresh(TABLES)),
             ("threads", REVIVAL_SECONDS, self.revive),
             ("cpu", HOUSEKEEPING_SECONDS, self._one_cpu.look),

@@ -14,10 +14,12 @@ from extender.app.feed import ClusterFeed, FeedFactory, feed_factory_of
 from extender.app.housekeeping import (
     HOUSEKEEPING_SECONDS,
     REVIVAL_SECONDS,
+    STATUSES_SECONDS,
     TABLES,
     WAITING_SECONDS,
     activate,
     create_cache,
+    forget_statuses,
     let_expire,
     preempt,
     prepare,
@@ -242,9 +244,10 @@ class WebhookProcess:
             Ticker("threads", REVIVAL_SECONDS, self.revive),
         ]
         if self._preemption is not None:
-            preemption = self._preemption.preemption
+            preemption, statuses = self._preemption.preemption, self._preemption.statuses
             run = self._if_leading(lambda: preempt(refused, preemption))
             tickers.append(Ticker("preemption", HOUSEKEEPING_SECONDS, run))
+            tickers.append(Ticker("statuses", STATUSES_SECONDS, lambda: forget_statuses(cache, statuses)))
         return tickers
 
     def _settle(self) -> None:

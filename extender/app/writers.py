@@ -121,18 +121,18 @@ class PreemptionWriters:
         self._client = client
         fenced = LeaderClient(client, fence)
         dropped = metrics.write_dropped
-        self._statuses = ApiStatuses(fenced, TokenBucket(_PREEMPTION_RATE), clock, dropped)
+        self.statuses = ApiStatuses(fenced, TokenBucket(_PREEMPTION_RATE), clock, dropped)
         self._events = ApiEvents(fenced, TokenBucket(_PREEMPTION_RATE), clock, _instance(), dropped)
         evictor = VictimEvictor(cache, ApiEvictor(fenced, clock), self._events, waiting)
-        self.preemption = RulePreemption(cache, profiles, self._statuses, evictor, metrics.preempted_for_rules, limit)
+        self.preemption = RulePreemption(cache, profiles, self.statuses, evictor, metrics.preempted_for_rules, limit)
 
     def start(self) -> None:
-        self._statuses.start()
+        self.statuses.start()
         self._events.start()
 
     def stop(self, timeout_seconds: float) -> None:
         """Waits for writes in progress, at most `timeout_seconds` for each writer, and closes the connections."""
-        self._statuses.stop(timeout_seconds)
+        self.statuses.stop(timeout_seconds)
         self._events.stop(timeout_seconds)
         self._client.close()
 

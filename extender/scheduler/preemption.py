@@ -140,17 +140,39 @@ class VictimEvictor:
     events: Events
     waiting: WaitingForBind
 
-    def evict(self, preemptor: PodInfo, victim: PodInfo, node_name: str, group: SchedulingGroup | None = None) -> None:
-        """Evicts the victim for the preemptor or its whole group. Raises ClusterError if the victim may still exist."""
+    def evict(self, preemptor: PodInfo, victim: PodInfo, node_name: str, group: SchedulingGroup | None = None) -> bool:
+        """Evicts the victim for the preemptor or its whole group; returns False if the preemptor needs no room now.
+
+        The preemptor is checked again just before the deletion, because the patch of the victim's status may take long.
+        If the victim then stays, kube-controller-manager resets its condition DisruptionTarget after two minutes.
+
+        Raises ClusterError if the victim may still exist.
+        """
+        if not self._needs_room(preemptor):
+            return False
         if self.waiting.cancel(victim.uid, f"preempted by {preemptor.pod.key}"):
             self._record(preemptor, victim, f"on node {node_name} before it was bound", group)
-            return
+            return True
         scheduler, kind = preemptor.pod.spec.scheduler_name, _kind(group)
-        existed = self.evictor.evict(victim.pod, f"{scheduler}: preempting to accommodate a higher priority {kind}")
+        reason = f"{scheduler}: preempting to accommodate a higher priority {kind}"
+        existed = self.evictor.mark_victim(victim.pod, reason)
+        if not self._needs_room(preemptor):
+            return False
+        existed = existed and self.evictor.delete_victim(victim.pod)
         # The cache shows the victim as leaving, so that a retry before the watch event evicts no other pods.
         self.cache.evicted(victim.uid)
         if existed:
             self._record(preemptor, victim, f"on node {node_name}", group)
+        return True
+
+    def _needs_room(self, preemptor: PodInfo) -> bool:
+        """Returns False if evictions cannot help: the preemptor was deleted, is terminating or has a node."""
+        cached = self.cache.find_pod(preemptor.uid, preemptor.pod.key)
+        needs_room = cached is not None and not cached.pod.terminating and self.cache.placement(preemptor.uid) is None
+        if not needs_room:
+            reason = "the pod was deleted or has a node"
+            _log.debug("preemption abandoned pod=%s reason=%r", preemptor.pod.key, reason)
+        return needs_room
 
     def _record(self, preemptor: PodInfo, victim: PodInfo, where: str, group: SchedulingGroup | None = None) -> None:
         """Records the event that the victim was preempted. `where` is the last part of the message."""
@@ -209,7 +231,7 @@ class PreemptionExecutor:
     def _carry_out(self, preemptor: PodInfo, plan: EvictionPlan) -> None:
         try:
             self.nominations.withdraw(plan.outranked)
-            victims = staying(plan) if self._needs_room(preemptor) else []
+            victims = staying(plan)
             self._evict_all(preemptor, victims, plan)
         except ClusterError as error:
             _log.warning("preemption failed pod=%s node=%s reason=%r", preemptor.pod.key, plan.node_name, str(error))
@@ -221,15 +243,6 @@ class PreemptionExecutor:
             # A victim that still exists wakes the preemptor when it is gone. A retry now would choose it again.
             if victims and not any(self.cache.placement(victim.uid) for victim in victims):
                 self.queue.activate([preemptor.uid])
-
-    def _needs_room(self, preemptor: PodInfo) -> bool:
-        """Returns False if evictions cannot help: the preemptor was deleted, is terminating or has a node."""
-        cached = self.cache.find_pod(preemptor.uid, preemptor.pod.key)
-        needs_room = cached is not None and not cached.pod.terminating and self.cache.placement(preemptor.uid) is None
-        if not needs_room:
-            reason = "the pod was deleted or has a node"
-            _log.debug("preemption abandoned pod=%s reason=%r", preemptor.pod.key, reason)
-        return needs_room
 
     def _evict_all(self, preemptor: PodInfo, victims: Sequence[PodInfo], plan: EvictionPlan) -> None:
         """Evicts all victims but the last side by side, then the last one.

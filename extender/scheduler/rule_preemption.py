@@ -191,9 +191,9 @@ class RulePreemption:
             self._nominations.nominate(info, node_name)
             self._statuses.nominate(info.pod, node_name)
         self._nominations.withdraw(plan.outranked)
-        victims = staying(plan)
-        for victim in victims:
-            self._evictor.evict(preemptor, victim, plan.node_name, plan.group)
+        victims = [
+            victim for victim in staying(plan) if self._evictor.evict(preemptor, victim, plan.node_name, plan.group)
+        ]
         self._preempted(len(victims))
         names = ", ".join(victim.pod.key for victim in victims)
         _log.info(

@@ -64,8 +64,14 @@ class Events(Protocol):
 class Evictor(Protocol):
     """Evicts the victims of preemption through the API server."""
 
-    def evict(self, victim: Pod, message: str) -> bool:
-        """Sets the condition DisruptionTarget and deletes the pod; returns False if it was deleted already.
+    def mark_victim(self, victim: Pod, message: str) -> bool:
+        """Sets the pod's condition DisruptionTarget; returns False if the pod was deleted already.
+
+        Raises ClusterError.
+        """
+
+    def delete_victim(self, victim: Pod) -> bool:
+        """Deletes the pod; returns False if it was deleted already.
 
         Raises:
             ClusterError: the pod may still exist.

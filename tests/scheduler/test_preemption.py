@@ -159,8 +159,8 @@ def test_a_preemptor_is_not_retried_while_another_deletes_its_victims() -> None:
 class Hasty(World):
     """The first victim is gone before the next is evicted."""
 
-    def evict(self, victim: Pod, message: str) -> bool:
-        evicted = super().evict(victim, message)
+    def delete_victim(self, victim: Pod) -> bool:
+        evicted = super().delete_victim(victim)
         if victim.name == "first":
             self.delete("Pod", victim.key)
             self.watch()
@@ -229,6 +229,46 @@ def test_an_eviction_that_fails_is_tried_again(world: World, fault: Refused | Ou
     assert evicted(world) == ["victim"]
 
 
+class Overtaken(World):
+    """While a victim is marked, the preemptor ceases to need room. `ends` does that, once `marks` victims were marked.
+
+    Attributes:
+        marked: the names of the victims that were marked.
+    """
+
+    def __init__(self, *built: Any, ends: Callable[[World], object], marks: int) -> None:
+        self.marked: list[str] = []
+        self._ends = ends
+        self._marks = marks
+        super().__init__(*built)
+
+    def mark_victim(self, victim: Pod, message: str) -> bool:
+        self.marked.append(victim.name)
+        if len(self.marked) == self._marks:
+            self._ends(self)
+            self.watch()
+        return super().mark_victim(victim, message)
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        pytest.param(lambda world: world.delete("Pod", "default/p"), id="deleted"),
+        pytest.param(lambda world: world.put(pod("p").req(cpu="2").priority(10).deleted()), id="terminating"),
+        pytest.param(lambda world: world.put(pod("p").req(cpu="2").priority(10).node("n2")), id="bound"),
+    ],
+)
+@pytest.mark.parametrize(("marks", "deleted"), [(1, []), (2, ["first"])])
+def test_no_victim_is_deleted_once_its_preemptor_needs_no_room(
+    ends: Callable[[World], object], marks: int, deleted: list[str]
+) -> None:
+    victims = pod("first").node("n1").priority(2), pod("second").node("n1").priority(1)
+    preemptor = pod("p").req(cpu="2").priority(10)
+    world = Overtaken(node("n1", cpu="2"), *victims, preemptor, ends=ends, marks=marks)
+    world.settle()
+    assert (evicted(world), len(world.marked)) == (deleted, marks)
+
+
 class Unreachable(World):
     """An API server that evicts nobody for a while."""
 
@@ -236,11 +276,11 @@ class Unreachable(World):
         self.calls = 0
         super().__init__(*built)
 
-    def evict(self, victim: Pod, message: str) -> bool:
+    def delete_victim(self, victim: Pod) -> bool:
         self.calls += 1
         if self.calls < 50:
             raise Refused("the API server cannot be reached", 503)
-        return super().evict(victim, message)
+        return super().delete_victim(victim)
 
 
 def test_while_evictions_fail_their_preemptor_backs_off() -> None:

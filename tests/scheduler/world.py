@@ -324,11 +324,12 @@ class World:
         self.events.append((pod.name, reason, note))
         self.actions[reason] = kind, action
 
-    def evict(self, victim: Pod, message: str) -> bool:
+    def mark_victim(self, victim: Pod, message: str) -> bool:
+        return ("Pod", victim.key) in self.objects
+
+    def delete_victim(self, victim: Pod) -> bool:
         if self.faults:
             raise self.faults.pop(0)
-        if ("Pod", victim.key) not in self.objects:
-            return False
         marked = Condition(type="DisruptionTarget", status="True", reason="PreemptionByScheduler")
         pod = self._existing(victim)
         status = msgspec.structs.replace(pod.status, conditions=[marked])

@@ -139,9 +139,9 @@ def test_a_leader_that_freezes_between_its_check_and_its_binding(seconds: float,
 
 def pausing_evictor(stopped: Stopped) -> type[ApiEvictor]:
     class PausingEvictor(ApiEvictor):
-        def evict(self, victim: Pod, message: str) -> bool:
+        def mark_victim(self, victim: Pod, message: str) -> bool:
             stopped()
-            return super().evict(victim, message)
+            return super().mark_victim(victim, message)
 
     return PausingEvictor
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -29,7 +28,6 @@ from extender.runtime.ports import NominatedNode, Nominating
 MERGE, STRATEGIC_MERGE = "application/merge-patch+json", "application/strategic-merge-patch+json"
 _ENCODE = msgspec.json.Encoder().encode
 _CAPACITY = 100_000
-_REMEMBERED = 100_000
 _CONDITION = "PodScheduled"
 # Matches the API server's messages about a wrong UID, but no message of an admission policy.
 _OF_UID = re.compile(r"UID in (the )?precondition|metadata\.uid: ")
@@ -56,7 +54,8 @@ class ApiStatuses:
         self._client = client
         self._clock = clock
         self._outbox: Outbox[str, _Status] = Outbox("statuses", self._write, _joined, bucket, clock, _CAPACITY, dropped)
-        self._written: OrderedDict[str, tuple[str | None, str, str | None]] = OrderedDict()
+        # By UID, the last status written for each waiting pod, because the pod's own status may be older.
+        self._written: dict[str, tuple[str | None, str, str | None]] = {}
         self.start = self._outbox.start
         self.stop = self._outbox.stop
         self.waiting = self._outbox.waiting
@@ -78,6 +77,11 @@ class ApiStatuses:
     def withdraw(self, pod: Pod) -> None:
         self._outbox.withdraw(pod.uid)
 
+    def forget_others(self, uids: Collection[str]) -> None:
+        """Forgets what was written for pods that are not among `uids`. Call it now and then with the waiting pods."""
+        for uid in self._written.copy().keys() - uids:
+            self._written.pop(uid, None)
+
     def _write(self, status: _Status) -> None:
         present = _content_of(status.pod)
         nominated = present[2] if status.nominated_node is None else status.nominated_node
@@ -86,9 +90,6 @@ class ApiStatuses:
             return
         patch_status(self._client, status.pod, self._patch(status))
         self._written[status.pod.uid] = content
-        self._written.move_to_end(status.pod.uid)
-        if len(self._written) > _REMEMBERED:
-            self._written.popitem(last=False)
 
     def _patch(self, status: _Status) -> dict[str, Any]:
         patch: dict[str, Any] = {}
@@ -177,7 +178,7 @@ class ApiActivator:
 
 
 class ApiEvictor:
-    """A scheduler_ports.Evictor that marks the victim in its status, and then deletes it.
+    """A scheduler_ports.Evictor.
 
     Both calls have the victim's UID as precondition, so that a recreated pod of the same name is not affected.
     """
@@ -186,24 +187,28 @@ class ApiEvictor:
         self._client = client
         self._clock = clock
 
-    def evict(self, victim: Pod, message: str) -> bool:
-        try:
-            self._mark(victim, message)
-            preconditions = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": victim.uid}}
-            self._client.call("DELETE", pod_path(victim), _ENCODE(preconditions))
-        except NotFound:
-            return False
-        except Refused as error:
-            if not _is_about_uid(error):
-                raise
-            return False
-        return True
-
-    def _mark(self, victim: Pod, message: str) -> None:
+    def mark_victim(self, victim: Pod, message: str) -> bool:
         kind = PREEMPTED_CONDITION
         condition: dict[str, Any] = {"type": kind, "status": "True", "reason": PREEMPTED_REASON, "message": message}
         condition |= observed_generation(victim) | transition(victim, kind, "True", self._clock.now())
-        patch_status(self._client, victim, {"conditions": [condition]})
+        return _finds(lambda: patch_status(self._client, victim, {"conditions": [condition]}))
+
+    def delete_victim(self, victim: Pod) -> bool:
+        preconditions = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": victim.uid}}
+        return _finds(lambda: self._client.call("DELETE", pod_path(victim), _ENCODE(preconditions)))
+
+
+def _finds(call: Callable[[], object]) -> bool:
+    """Makes a call about a pod; returns False if the pod does not exist, or if its name belongs to another pod."""
+    try:
+        call()
+    except NotFound:
+        return False
+    except Refused as error:
+        if not _is_about_uid(error):
+            raise
+        return False
+    return True
 
 
 def _is_about_uid(error: Refused) -> bool:

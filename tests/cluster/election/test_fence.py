@@ -95,7 +95,7 @@ Write = Callable[[Caller], object]
 WRITES = pytest.mark.parametrize(
     "write",
     [
-        pytest.param(lambda client: ApiEvictor(client, CLOCK).evict(POD, "to make room"), id="an eviction"),
+        pytest.param(lambda client: ApiEvictor(client, CLOCK).delete_victim(POD), id="an eviction"),
         pytest.param(lambda client: patch_status(client, POD, {"nominatedNodeName": "n"}), id="a nomination"),
         pytest.param(lambda client: ApiClaims(client, CLOCK).create(CLAIM, POD), id="a claim"),
         pytest.param(lambda client: ApiClaims(client, CLOCK).deallocate(CLAIM), id="a claim's devices"),

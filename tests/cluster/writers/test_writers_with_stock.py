@@ -111,9 +111,24 @@ def test_what_is_written_already_is_not_written_again(control_plane: ControlPlan
     assert control_plane.client.get("Pod", "p")["metadata"]["resourceVersion"] == version
 
 
+def test_only_what_was_written_for_waiting_pods_is_remembered(
+    control_plane: ControlPlane, statuses: ApiStatuses
+) -> None:
+    pods = [created(control_plane, make_pod(f"p{number}")) for number in range(3)]
+    for pod in pods:
+        statuses.failed(pod, "Unschedulable", "full", Nominating.CLEAR)
+    assert wait_until(lambda: len(statuses._written) == 3)
+    statuses.forget_others({pods[1].uid})
+    assert statuses._written.keys() == {pods[1].uid}
+    statuses.failed(pods[1], "Unschedulable", "", Nominating.CLEAR)
+    assert wait_until(lambda: conditions(control_plane, "p1")["PodScheduled"]["message"] == "")
+
+
 def test_a_victim_is_marked_and_deleted(control_plane: ControlPlane, connection: KubeClient) -> None:
     victim = created(control_plane, make_pod("p").node("n1").grace(60))
-    assert ApiEvictor(connection, SystemClock()).evict(victim, "to make room")
+    victims = ApiEvictor(connection, SystemClock())
+    assert victims.mark_victim(victim, "to make room")
+    assert victims.delete_victim(victim)
     left = control_plane.client.get("Pod", "p")
     assert "deletionTimestamp" in left["metadata"]
     target = conditions(control_plane, "p")["DisruptionTarget"]
@@ -125,9 +140,11 @@ def test_a_victim_that_is_gone_or_made_anew(control_plane: ControlPlane, connect
     victims = ApiEvictor(connection, SystemClock())
     old = created(control_plane, make_pod("p").grace(0))
     control_plane.client.delete("Pod", "p")
-    assert not victims.evict(old, "to make room")
+    assert not victims.mark_victim(old, "to make room")
+    assert not victims.delete_victim(old)
     created(control_plane, make_pod("p"))
-    assert not victims.evict(old, "to make room")
+    assert not victims.mark_victim(old, "to make room")
+    assert not victims.delete_victim(old)
     assert "deletionTimestamp" not in control_plane.client.get("Pod", "p")["metadata"]
 
 
@@ -151,7 +168,7 @@ def test_a_victim_that_may_not_be_deleted_still_exists(control_plane: ControlPla
     """Its name has the letters that tell of a UID."""
     victim = created(control_plane, make_pod("druid-0").grace(60))
     with kept_by_a_policy(control_plane, "druid-0"), pytest.raises(Refused, match="it stays"):
-        ApiEvictor(connection, SystemClock()).evict(victim, "to make room")
+        ApiEvictor(connection, SystemClock()).delete_victim(victim)
 
 
 def test_an_event_about_a_lease_is_shown_by_kubectl(control_plane: ControlPlane, connection: KubeClient) -> None:
