@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -27,8 +28,6 @@ _RENEWAL_SECONDS = 1.0  # how long a call waits for new credentials, because a p
 _RETRY_SECONDS = 10.0
 JSON = "application/json"
 _UNAUTHORIZED = 401
-# A retry that gets 404 or 409 also shows what became of the first attempt, which had no answer.
-_CONCLUSIVE = (404, 409)
 # A gateway that stops waiting sends 408 or 499, although the API server may still carry out the request.
 _INCONCLUSIVE = (408, 499)
 
@@ -58,8 +57,8 @@ class Caller(ABC):
         """Sends `body`, and returns the response's body. Nothing is sent after `timeout_seconds`.
 
         Raises:
-            Refused: the API server answered 4xx except 408 and 499, or is unreachable (503). 404 raises the
-                subclass NotFound, and 409 the subclass Conflict.
+            Refused: the API server answered 4xx except 408 and 499, has certainly not begun to write (see `error_of`),
+                or is unreachable (503). 404 raises the subclass NotFound, and 409 the subclass Conflict.
             OutcomeUnknown: no readable response arrived, or its status is any other. Also raised if the first
                 attempt got no response and the second attempt was refused, because the first may have succeeded.
         """
@@ -155,7 +154,9 @@ class KubeClient(Caller):
         with self._exchange(config, request, deadline - time.monotonic(), deadline) as response:
             data = response.read()
         status = response.status
-        if response.repeated and not 200 <= status < 300 and status not in _CONCLUSIVE:
+        # A repetition that finds no object, or a conflict, also shows what became of the first attempt.
+        is_conclusive = 200 <= status < 300 or isinstance(error_of(status, data), NotFound | Conflict)
+        if response.repeated and not is_conclusive:
             raise OutcomeUnknown(f"no response to the first attempt, and then {status}: {message_of(data)}")
         return status, data
 
@@ -237,14 +238,29 @@ class KubeClient(Caller):
 def error_of(status: int, body: bytes) -> ClusterError:
     """Returns the error for a response whose status is not 2xx.
 
-    The call counts as refused only if the status is 4xx and the body is readable. Any other response may come from a
-    gateway.
+    The call counts as refused if the body is readable, and the status is 4xx or the answer is one of kube-apiserver's
+    that it gives only before it writes. Any other response may come from a gateway, or from etcd.
     """
-    message = f"{status}: {message_of(body)}"
-    if not 400 <= status < 500 or status in _INCONCLUSIVE or not _is_text(body):
-        return OutcomeUnknown(message)
+    message = message_of(body)
+    described = f"{status}: {message}"
+    if not _is_text(body):
+        return OutcomeUnknown(described)
+    if _BEFORE_THE_WRITE.match(message):
+        return Refused(described, status)  # an admission webhook may choose 404 or 409, which then say nothing
+    if not 400 <= status < 500 or status in _INCONCLUSIVE:
+        return OutcomeUnknown(described)
     error = {404: NotFound, 409: Conflict}.get(status, Refused)
-    return error(message, status)
+    return error(described, status)
+
+
+# In this order: an admission webhook cannot be called; it denies the request, with a status of its choice; a filter
+# fails before the request is handled, for example the call of an authorization webhook; the server shuts down.
+_BEFORE_THE_WRITE = re.compile(
+    'Internal error occurred: failed calling webhook "'
+    '|admission webhook ".*" denied the request'
+    '|Internal Server Error: "/'
+    "|apiserver is shutting down$"
+)
 
 
 _STATUS = msgspec.json.Decoder(Status)

@@ -10,12 +10,17 @@ from urllib.parse import quote
 import msgspec
 
 from extender.cluster.http.kube_client import Caller
-from extender.errors import Conflict, Refused
+from extender.errors import Conflict, OutcomeUnknown, Refused
 from extender.runtime.hanging import HangingCalls
 from extender.runtime.ports import Binder, Binding
 
 _log = logging.getLogger(__name__)
 _ENCODE = msgspec.json.Encoder().encode
+# A Binding requires these of its pod. All other conflicts are errors of the storage.
+_ABOUT_THE_POD = re.compile(
+    "is already assigned to node|is being deleted, cannot be assigned|has non-empty .spec.schedulingGates"
+    "|Precondition failed: "
+)
 _PLAIN = re.compile(r"[a-z0-9.-]*")  # the API server accepts only names of these characters
 
 
@@ -29,6 +34,9 @@ class ApiBinder:
     The client may post a Binding twice. The API server then answers with a conflict that names the pod's node; if this
     is the right node, the bind has succeeded. After a status 429, `bind` raises Refused, and the scheduler tries again
     later. Waiting here would use up the time limit of the scheduler's call.
+
+    kube-apiserver answers 409 to a Binding whenever the storage fails, also if etcd has not answered in time and may
+    still store the pod. So a conflict is a refusal only if its message says that the pod was in the way.
     """
 
     def __init__(self, client: Caller) -> None:
@@ -51,6 +59,8 @@ class ApiBinder:
                 return
             # The status code is removed, so that the pod's event has the same text as kube-scheduler's.
             words = str(error).removeprefix(f"{error.status}: ")
+            if isinstance(error, Conflict) and not _ABOUT_THE_POD.search(words):
+                raise OutcomeUnknown(words) from None
             raise type(error)(words, error.status) from None
 
 

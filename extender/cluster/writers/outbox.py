@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from extender.cluster.writers.pacing import TokenBucket
-from extender.errors import ClusterError, NotFound, OutcomeUnknown, Refused
+from extender.errors import ClusterError, NotFound, Refused
 from extender.runtime.clock import Clock
 from extender.runtime.fibers import in_thread
 
@@ -22,7 +22,7 @@ V = TypeVar("V")
 MOST_TRIES = 10
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 10.0
-_TEMPORARY = (429, 503)  # 429 means too many requests; 503 means unreachable, or not the leader
+_TOO_MANY_REQUESTS = 429
 
 
 # gc=False, because thousands of entries may wait, and none is in a reference cycle.
@@ -122,8 +122,9 @@ class Outbox(Generic[K, V]):
                 logger.exception("write failed outbox=%s", self._name)
 
     def _failed(self, key: K, entry: _Entry[V], error: ClusterError) -> None:
-        is_temporary = isinstance(error, OutcomeUnknown) or (isinstance(error, Refused) and error.status in _TEMPORARY)
-        if not is_temporary or entry.tries + 1 >= MOST_TRIES:
+        # A 5xx means that the server is unreachable or fails, or that this process does not lead.
+        is_final = isinstance(error, Refused) and error.status < 500 and error.status != _TOO_MANY_REQUESTS
+        if is_final or entry.tries + 1 >= MOST_TRIES:
             logger.warning("write dropped outbox=%s reason=%r", self._name, str(error))
             self._dropped(self._name)
             return

@@ -118,6 +118,12 @@ def test_a_name_cannot_leave_its_place_in_the_path(api: FakeApiServer, binder: A
     assert api.calls == ["POST /api/v1/namespaces/default/pods/x%2F..%2Fp/binding"]
 
 
+CALLING = 'Internal error occurred: failed calling webhook "binds.example.com"'
+DENIED = 'admission webhook "binds.example.com" denied the request'
+AUTHORIZING = b'Internal Server Error: "/api/v1/namespaces/default/pods/p/binding": Post "https://authz": EOF'
+STORING = 'Operation cannot be fulfilled on pods/binding "p"'
+
+
 @pytest.mark.parametrize(
     ("fault", "error"),
     [
@@ -128,6 +134,16 @@ def test_a_name_cannot_leave_its_place_in_the_path(api: FakeApiServer, binder: A
         pytest.param(answer(500), OutcomeUnknown, id="500"),
         pytest.param(answer(503), OutcomeUnknown, id="503"),
         pytest.param(answer(504), OutcomeUnknown, id="504"),
+        pytest.param(answer(500, f"{CALLING}: connection refused"), Refused, id="no admission webhook"),
+        pytest.param(answer(503, f"{DENIED}: no"), Refused, id="503 by an admission webhook"),
+        pytest.param(answer(409, f"{DENIED}: no"), Refused, id="409 by an admission webhook"),
+        pytest.param(answer(404, f"{DENIED}: no"), Refused, id="404 by an admission webhook"),
+        pytest.param(answer(503, "apiserver is shutting down"), Refused, id="the server shuts down"),
+        pytest.param(raw(500, AUTHORIZING), Refused, id="no authorization webhook"),
+        pytest.param(answer(500, "Internal error occurred: etcd"), OutcomeUnknown, id="500 of the storage"),
+        pytest.param(answer(409, f"{STORING}: etcdserver: request timed out"), OutcomeUnknown, id="409 of etcd"),
+        pytest.param(answer(409, f"{STORING}: rpc error: code = Unavailable"), OutcomeUnknown, id="409 without etcd"),
+        pytest.param(answer(409, f"{STORING}: pod p has non-empty .spec.schedulingGates"), Conflict, id="gates"),
         pytest.param(answer(408), OutcomeUnknown, id="408"),
         pytest.param(answer(307), OutcomeUnknown, id="a redirection"),
         pytest.param(raw(500, b'{"message":"\xff'), OutcomeUnknown, id="500 in no UTF-8"),

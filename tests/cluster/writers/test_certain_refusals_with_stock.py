@@ -1,0 +1,156 @@
+"""Which error answers of the real API server prove that a Binding was not written, and which do not."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import ssl
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from extender.cluster.http.credentials import Kubeconfig
+from extender.cluster.http.kube_client import KubeClient
+from extender.cluster.writers.binder import ApiBinder
+from extender.errors import ClusterError, Conflict, OutcomeUnknown, Refused
+from extender.runtime.ports import Binding
+from tests.builders import make_pod
+from tests.stock.build import Binaries
+from tests.stock.control_plane import ControlPlane
+from tests.stock.process import free_port
+from tests.stock.waiting import wait_until
+
+pytestmark = pytest.mark.stock
+
+_HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+
+
+class Denier(BaseHTTPRequestHandler):
+    """An admission webhook that denies every request with the status code in its path."""
+
+    def do_POST(self) -> None:
+        review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        code = int(self.path.split("?")[0].strip("/"))
+        response = {"uid": review["request"]["uid"], "allowed": False, "status": {"code": code, "message": "no"}}
+        body = json.dumps({**review, "request": None, "response": response}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def denier(control_plane: ControlPlane) -> Iterator[str]:
+    """The address of a Denier, with the certificate of the API server."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Denier)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(control_plane.directory / "server.pem", control_plane.directory / "server.key")
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"https://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@contextmanager
+def admitted_by(plane: ControlPlane, url: str) -> Iterator[None]:
+    """Bindings have to pass the webhook at this address."""
+    authority = base64.b64encode(plane.ca_file.read_bytes()).decode()
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}
+    webhook = {
+        "name": "binds.example.com",
+        "clientConfig": {"url": url, "caBundle": authority},
+        "rules": [rule],
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "failurePolicy": "Fail",
+    }
+    plane.client.request("POST", _HOOKS, {"metadata": {"name": "of-a-test"}, "webhooks": [webhook]})
+    try:
+        yield
+    finally:
+        plane.client.request("DELETE", f"{_HOOKS}/of-a-test")
+
+
+def outcome_of(plane: ControlPlane, name: str) -> ClusterError | None:
+    """Binds the pod to a node; returns the error, if any."""
+    connection = KubeClient(Kubeconfig(plane.kubeconfig))
+    uid = plane.client.get("Pod", name)["metadata"]["uid"]
+    try:
+        ApiBinder(connection).bind(Binding("default", name, uid, "n1"))
+    except ClusterError as error:
+        return error
+    finally:
+        connection.close()
+    return None
+
+
+def refusal_by(plane: ControlPlane, url: str) -> ClusterError:
+    """Binds pods until the webhook at this address refuses one; returns the error. The refused pod has no node."""
+    errors: list[ClusterError] = []
+
+    def is_refused() -> bool:
+        [pod] = plane.client.create(make_pod(f"p{len(plane.client.list('Pod'))}").obj())
+        error = outcome_of(plane, pod["metadata"]["name"])
+        if error is None:  # the API server does not know of the webhook yet
+            return False
+        errors.append(error)
+        assert "nodeName" not in plane.client.get("Pod", pod["metadata"]["name"])["spec"]
+        return True
+
+    with admitted_by(plane, url):
+        assert wait_until(is_refused, 30)
+    return errors[0]
+
+
+@pytest.mark.parametrize("code", [403, 404, 409, 429, 500, 503, 504])
+def test_a_bind_that_admission_denies_is_refused_whatever_its_status(
+    control_plane: ControlPlane, denier: str, code: int
+) -> None:
+    error = refusal_by(control_plane, f"{denier}/{code}")
+    assert type(error) is Refused
+    assert (error.status, str(error)) == (code, 'admission webhook "binds.example.com" denied the request: no')
+
+
+def test_a_bind_is_refused_while_its_admission_webhook_cannot_be_called(control_plane: ControlPlane) -> None:
+    error = refusal_by(control_plane, f"https://127.0.0.1:{free_port()}/")
+    assert type(error) is Refused
+    assert error.status == 500
+    assert 'failed calling webhook "binds.example.com"' in str(error)
+
+
+def test_a_second_bind_is_a_conflict_that_names_the_first(control_plane: ControlPlane) -> None:
+    control_plane.client.create(make_pod("p").node("n2").obj())
+    assert isinstance(outcome_of(control_plane, "p"), Conflict)
+
+
+@pytest.mark.timeout(240)
+def test_a_bind_during_which_etcd_dies_has_no_known_outcome(stock_binaries: Binaries, tmp_path: Path) -> None:
+    """The API server answers 409, as to a bind of a pod that has a node; but etcd may have stored it."""
+    with ControlPlane(stock_binaries, tmp_path / "plane") as plane, ThreadPoolExecutor(1) as pool:
+        plane.client.create(make_pod("p").obj())
+        [etcd] = [process for process in plane.processes if process.name == "etcd"]
+        uid = plane.client.get("Pod", "p")["metadata"]["uid"]
+        connection = KubeClient(Kubeconfig(plane.kubeconfig))
+        os.kill(etcd.pid, signal.SIGSTOP)
+        bind = pool.submit(ApiBinder(connection).bind, Binding("default", "p", uid, "n1"))
+        with pytest.raises(TimeoutError):
+            bind.result(3.0)
+        etcd.kill()
+        with pytest.raises(OutcomeUnknown) as caught:
+            bind.result(30.0)
+        connection.close()
+    print(caught.value)
+    assert "pods/binding" in str(caught.value)
