@@ -16,7 +16,7 @@ from extender.framework.topology import summed_by_domain
 from extender.model.meta import NodeSelectorTerm
 from extender.model.node import NO_EXECUTE, NO_SCHEDULE, untolerated
 from extender.model.selector_text import requirement_text, term_text
-from extender.model.volumes.storage import PersistentVolumeClaim
+from extender.plugins import claim_details
 from extender.plugins.inter_pod_affinity import pods_by_domain, query_for
 from extender.plugins.node_resources.fit import NAME as FIT
 from extender.plugins.pod_topology_spread.spread import (
@@ -204,30 +204,6 @@ def _shares_domain(key: str, row: int, rows: frozenset[int], table: Table) -> bo
     return ids[row] != ABSENT and any(ids[other] == ids[row] for other in rows)
 
 
-def _volumes(pod: PodInfo, table: Table, _rows: Rows, _reason: str) -> str:
-    texts = []
-    for volume in pod.pod.spec.volumes or ():
-        source = volume.persistent_volume_claim
-        if source is None:
-            continue
-        claim = table.objects.get(PersistentVolumeClaim, f"{pod.pod.namespace}/{source.claim_name}")
-        if claim is None:
-            texts.append(f"PersistentVolumeClaim {source.claim_name} does not exist")
-            continue
-        bound = f"is bound to {claim.spec.volume_name}" if claim.spec.volume_name else "is not bound"
-        texts.append(f"PersistentVolumeClaim {source.claim_name} {bound} (StorageClass {claim.class_name or 'none'})")
-    return listed(texts)
-
-
-def _devices(pod: PodInfo, _table: Table, _rows: Rows, _reason: str) -> str:
-    return listed(
-        f"ResourceClaim {each.resource_claim_name}"
-        if each.resource_claim_name
-        else f"ResourceClaimTemplate {each.resource_claim_template_name}"
-        for each in pod.pod.spec.resource_claims or ()
-    )
-
-
 _DETAILS: Mapping[str, Detail] = {
     "TaintToleration": _taints,
     "NodeAffinity": _node_affinity,
@@ -236,9 +212,9 @@ _DETAILS: Mapping[str, Detail] = {
     "NodePorts": _ports,
     "PodTopologySpread": _spread,
     "InterPodAffinity": _pod_affinity,
-    "VolumeBinding": _volumes,
-    "VolumeZone": _volumes,
-    "VolumeRestrictions": _volumes,
-    "NodeVolumeLimits": _volumes,
-    "DynamicResources": _devices,
+    "VolumeBinding": claim_details.volumes,
+    "VolumeZone": claim_details.volume_zones,
+    "VolumeRestrictions": claim_details.volumes_in_use,
+    "NodeVolumeLimits": claim_details.volume_limits,
+    "DynamicResources": claim_details.devices,
 }

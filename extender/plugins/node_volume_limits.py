@@ -5,6 +5,7 @@ Source: upstream plugin nodevolumelimits, csi.go, with VolumeLimitScaling (KEP-5
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 
@@ -27,7 +28,7 @@ from extender.model.volumes.csi_migration import CSIVolume, Fault
 from extender.model.volumes.pod_volumes import InlineVolume
 from extender.model.volumes.storage import CSIDriver, CSINode
 from extender.table import HypotheticalRemovals, PodInfo, Table
-from extender.table.labels import BoolColumn, Rows
+from extender.table.labels import BoolColumn, IntColumn, Rows
 from extender.table.volumes.csi import MissingClaim
 from extender.volumes.volume_claims import AttachableVolumes, attachable_volumes, claim_not_found
 
@@ -99,12 +100,21 @@ class _NodeVolumeLimitsCheck(Check):
 
     def _full(self, driver: str, rows: Rows, gone: BoolColumn | None) -> BoolColumn:
         attachments = self._table.storage.attachments
-        added = np.zeros(len(rows), np.int64)
-        for volume in self._volumes.by_driver[driver]:
-            added += ~attachments.used(volume, gone)[rows]
+        added = not_attached(self._volumes.by_driver[driver], self._table, rows, gone)
         limit = self._table.storage.csi_nodes.limit(driver)[rows]
         full: BoolColumn = (added > 0) & (attachments.counted(driver, gone)[rows] + added > limit)
         return full
+
+
+def not_attached(volumes: Iterable[CSIVolume], table: Table, rows: Rows, gone: BoolColumn | None = None) -> IntColumn:
+    """Returns how many of the volumes are not attached to each node yet: int64[len(rows)].
+
+    `gone`: bool[slot], the pods whose volumes do not count.
+    """
+    added = np.zeros(len(rows), np.int64)
+    for volume in volumes:
+        added += ~table.storage.attachments.used(volume, gone)[rows]
+    return added
 
 
 def _must_be_installed(driver: str, table: Table) -> bool:

@@ -32,15 +32,18 @@ def fit_message(fit: Fit) -> str:
 
 
 def preemption_message(fit: Fit, preemption: Preemption, pod: PodInfo, table: Table) -> str:
-    """Returns the reasons why preemption nominated no node, to be appended to `fit_message`; "" if it nominated one.
+    """Returns what preemption did, or why it nominated no node. The sentence follows `fit_message` in the condition.
+
+    Source: upstream DefaultPreemption.PostFilter, Evaluator.Preempt.
 
     For nodes where pods could be evicted, but that would refuse the pod even then, the text has the reasons why they
     refuse the pod now.
     Upstream has the reasons that would remain after the evictions. The two are usually the same: a node that lacks cpu
     after all evictions lacks cpu now, too.
     """
-    if preemption.nominated_node is not None:
-        return ""
+    if (node := preemption.nominated_node) is not None:
+        victims = len(preemption.candidates[node].victims)
+        return f"preemption: found a potential placement for pod on node {node}, preempting {victims} victims"
     if preemption.reason != NOT_HELPFUL:
         return f"preemption: {preemption.reason}"
     with_victims = table.pods.row[evictable(table, np.flatnonzero(table.pods.row >= 0), pod.priority)]

@@ -328,15 +328,16 @@ class SchedulingCycle:
     def _preempt(self, pod: PodInfo, table: Table, fit: Fit) -> Failure:
         message = fit_message(fit)
         rejection = rejection_of(fit, self.profile)
+        reasons = []
         for proposal in self._proposals(pod, table, fit):
             if proposal.node_name:
                 _log.debug("preemption not tried pod=%s reason=%r", pod.pod.key, "a PostFilter rule nominated a node")
                 return Failure(message, rejection, nominated_node=proposal.node_name)
-            message = f"{message} {proposal.reason}".rstrip()
+            reasons += [proposal.reason] if proposal.reason else []
         limits = self.profile.preemption
         if limits is None:
             _log.debug("preemption not tried pod=%s reason=%r", pod.pod.key, "the profile has no DefaultPreemption")
-            return Failure(message, rejection)
+            return Failure(_with_reasons(message, reasons), rejection)
 
         def post_filter() -> Preemption:
             preemption = preempt(self.profile, pod, table, fit, limits, self._random.randrange(len(fit.rows)))
@@ -345,13 +346,14 @@ class SchedulingCycle:
 
         timed = self._timer.time_point(POST_FILTER, post_filter) if self._timer else (post_filter(), 0.0)
         preemption, seconds = timed
+        outcome = preemption_message(fit, preemption, pod, table)
         if preemption.nominated_node is None:
-            message = f"{message} {preemption_message(fit, preemption, pod, table)}"
+            message = _with_reasons(message, [*reasons, outcome])
             is_final = preemption.reason == NOT_HELPFUL
             nominated = Nominating.CLEAR if is_final else Nominating.KEEP
             return Failure(message, rejection, nominated_node=nominated, search_seconds=seconds)
         plan = eviction_plan(self.profile, pod, table, preemption.candidates[preemption.nominated_node])
-        return Failure(message, rejection, plan, plan.node_name, search_seconds=seconds)
+        return Failure(_with_reasons(message, [outcome]), rejection, plan, plan.node_name, search_seconds=seconds)
 
     def _proposals(self, pod: PodInfo, table: Table, fit: Fit) -> Iterator[Proposal]:
         """Yields what users' PostFilter rules propose, in the order of the rules."""
@@ -359,6 +361,11 @@ class SchedulingCycle:
             refused = {table.nodes.names[row]: ", ".join(refusal.reasons) for row, refusal in fit.refused()}
             for rule in self.profile.post_filter:
                 yield rule.propose(pod, refused, table)
+
+
+def _with_reasons(message: str, reasons: Sequence[str]) -> str:
+    """Appends what the PostFilter plugins say. After a success, upstream keeps only what the successful plugin says."""
+    return f"{message} {', '.join(reasons)}" if reasons else message
 
 
 def eviction_plan(profile: Profile, pod: PodInfo, table: Table, candidate: Candidate) -> EvictionPlan:

@@ -106,7 +106,7 @@ def accessibility_by_label_selector(selectors: Sequence[LabelSelector], table: T
 
     `selectors`: for each pool, a selector of the labels of nodes.
     """
-    keyed = [(("pool", msgspec.msgpack.encode(selector)), partial(_nodes_labelled, selector)) for selector in selectors]
+    keyed = [(("pool", msgspec.msgpack.encode(selector)), partial(nodes_labelled, selector)) for selector in selectors]
     return _accessibility(keyed, table)
 
 
@@ -125,7 +125,7 @@ def nodes_with_access(selector: NodeSelector | None, table: Table, rows: Rows) -
     return selected
 
 
-def _nodes_labelled(selector: LabelSelector, table: Table, rows: Rows) -> BoolColumn:
+def nodes_labelled(selector: LabelSelector, table: Table, rows: Rows) -> BoolColumn:
     labelled = np.ones(len(rows), np.bool_)
     for requirement in compile_selector(selector).requirements:
         labelled &= table.nodes.labels.satisfying(requirement, rows)

@@ -47,7 +47,9 @@ def test_the_victim_goes_and_the_preemptor_comes(world: World) -> None:
     assert ("victim", "Preempted", "Preempted by pod p on node n1") in world.events
     assert world.actions["Preempted"] == ("Normal", "Preempting")
     assert world.telemetry.evictions == [("pod", "success", 0.0)]
-    assert world.conditions == [("p", "Unschedulable", "0/1 nodes are available: 1 Insufficient cpu.", "n1")]
+    placement = "preemption: found a potential placement for pod on node n1, preempting 1 victims"
+    message = f"0/1 nodes are available: 1 Insufficient cpu. {placement}"
+    assert world.conditions == [("p", "Unschedulable", message, "n1")]
     world.delete("Pod", "default/victim")
     world.pass_time(3)
     assert world.node_of("p") == "n1"

@@ -228,23 +228,36 @@ def test_a_post_filter_rule_nominates_the_pod_to_a_node() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "note", "failures"),
+    ("answer", "failures"),
     [
-        pytest.param(None, "", [], id="None"),
-        pytest.param("no node will be free", " no node will be free", [], id="a reason"),
-        pytest.param(5, "", [("mine", "TypeError")], id="a number"),
-        pytest.param(Nominate("n9"), "", [("mine", "ValueError")], id="no such node"),
+        pytest.param(None, [], id="None"),
+        pytest.param("no node will be free", [], id="a reason"),
+        pytest.param(5, [("mine", "TypeError")], id="a number"),
+        pytest.param(Nominate("n9"), [("mine", "ValueError")], id="no such node"),
     ],
 )
-def test_preemption_follows_if_no_rule_nominates(answer: object, note: str, failures: list[tuple[str, str]]) -> None:
+def test_preemption_follows_if_no_rule_nominates(answer: object, failures: list[tuple[str, str]]) -> None:
     host = Remembered()
     rule = post_filter(lambda pod, refused: answer).rule("mine", {}, host)
     world = world_of(node("n1", "1"), pod("victim").node("n1"), pod("p").priority(5), post_filter=[rule])
     world.settle()
     assert host.told == failures
     assert world.pod("victim").terminating
-    message = world.conditions[-1][2]
-    assert message == f"0/1 nodes are available: 1 Insufficient cpu.{note}"
+    placement = "preemption: found a potential placement for pod on node n1, preempting 1 victims"
+    assert world.conditions[-1][2] == f"0/1 nodes are available: 1 Insufficient cpu. {placement}"
+
+
+def test_the_message_has_the_reasons_of_all_that_could_not_help() -> None:
+    rules = [
+        post_filter(lambda pod, refused, *, reason=reason: reason).rule(reason, {}, Remembered())
+        for reason in ("no node will be free", "the queue is closed")
+    ]
+    world = world_of(node("n1", "1"), pod("first").node("n1"), pod("p"), post_filter=rules)
+    world.settle()
+    assert world.conditions[-1][2] == (
+        "0/1 nodes are available: 1 Insufficient cpu. no node will be free, the queue is closed, "
+        "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
+    )
 
 
 # ---- PreBind and PostBind
