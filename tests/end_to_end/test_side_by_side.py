@@ -10,15 +10,33 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.builders import Object
+from tests.builders import Object, make_priority_class
 from tests.end_to_end.backlogs import SHAPES, Backlog
 from tests.end_to_end.conftest import StartScheduler
+from tests.end_to_end.scheduling import asking, sized
 from tests.stock.cleaning import clean
 from tests.stock.control_plane import ControlPlane
 from tests.stock.oracle import Oracle
 from tests.stock.waiting import wait_until
 
 pytestmark = pytest.mark.stock
+
+PREEMPTION: list[Object] = [
+    *(
+        make_priority_class("low", -5),
+        make_priority_class("high", 1000),
+        make_priority_class("polite", 1000, preemptionPolicy="Never"),
+    ),
+    *(node.obj() for node in (sized("full", "4"), sized("equal", "4"), sized("tainted", "4").taint("team", "a"))),
+    asking("low", "2").node("full").grace(600).obj(),
+    asking("lower", "2").node("full").priority_class("low").grace(600).obj(),
+    asking("other", "4").node("equal").priority_class("high").obj(),
+    asking("evicts", "3").priority_class("high").obj(),
+    asking("outranked", "4").priority_class("low").obj(),
+    asking("polite", "4").priority_class("polite").obj(),
+    asking("huge", "9").priority_class("high").obj(),
+]
+"""Preemptors whose PodScheduled conditions have each of the sentences that follow a preemption."""
 
 SEEDS = range(10 if os.environ.get("SOAK") else 1)
 
@@ -101,3 +119,31 @@ def test_the_same_pods_are_placed_and_lawfully(
     assert ours.places.keys() == theirs.places.keys()
     assert (ours.told, ours.gone) == (theirs.told, theirs.gone)
     assert unlawful(oracle, backlog, ours) == []
+
+
+def test_what_preemption_did_is_said_in_the_same_words(
+    control_plane: ControlPlane, start_scheduler: StartScheduler
+) -> None:
+    theirs = verdicts(control_plane, control_plane.scheduler())
+    assert theirs["evicts"].endswith("found a potential placement for pod on node full, preempting 2 victims")
+    assert verdicts(control_plane, start_scheduler()) == theirs
+
+
+def verdicts(control_plane: ControlPlane, scheduler: AbstractContextManager[object]) -> dict[str, str]:
+    """Pod name -> the first message of its PodScheduled condition, which its event has too."""
+    clean(control_plane.client)
+    control_plane.client.create(*PREEMPTION)
+    waiting = {name_of(pod) for pod in PREEMPTION if pod["kind"] == "Pod" and "nodeName" not in pod["spec"]}
+    with scheduler:
+        return wait_until(lambda: said if (said := _first_events(control_plane)).keys() == waiting else None)
+
+
+def _first_events(control_plane: ControlPlane) -> dict[str, str]:
+    failed = [event for event in control_plane.client.list("Event", "default") if event["reason"] == "FailedScheduling"]
+    failed.sort(key=lambda event: str(event["eventTime"]), reverse=True)
+    return {
+        event["regarding"]["name"] if "regarding" in event else event["involvedObject"]["name"]: event.get(
+            "note", event.get("message")
+        )
+        for event in failed
+    }
