@@ -29,7 +29,7 @@ from extender.model.pod import Pod
 from extender.offline.manifests.files import load
 from extender.offline.memory import InMemoryCluster
 from extender.runtime.clock import Clock
-from extender.runtime.near_names import nearest, with_suggestion
+from extender.runtime.near_names import did_you_mean, nearest
 from extender.runtime.ports import LONG_AGO, Sink, Telemetry
 from extender.runtime.unsettled import Evidence, Settlement, UnsettledWrites
 from extender.table.features import FeatureGates
@@ -361,6 +361,4 @@ def _kinds(names: Sequence[str]) -> list[Kind]:
 
 def _unknown_kind(name: str) -> str:
     message = f"watchKinds: unknown kind {name}"
-    if nearest(name, KINDS) is None:
-        return f"{message}: expected one of {', '.join(KINDS)}"
-    return with_suggestion(message, name, KINDS)
+    return message + (did_you_mean(nearest(name, KINDS)) or f": expected one of {', '.join(KINDS)}")

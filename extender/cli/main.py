@@ -28,6 +28,7 @@ from extender.cli.reference import reference
 from extender.cli.status_command import status
 from extender.cli.whole_files import os_error_text
 from extender.errors import ConfigurationError, ExtenderError, MalformedInput
+from extender.runtime.near_names import did_you_mean, with_suggestion
 from extender.runtime.process_memory import GC_THRESHOLDS
 from extender.runtime.product_version import product_commit, product_version
 from extender.runtime.text import printable
@@ -39,7 +40,7 @@ _BY_SIGNAL = 128  # a process that a signal ended has this number plus the signa
 
 
 class _Commands(click.Group):
-    """The subcommands.
+    """The subcommands. Wrong usage is reported in the form of all other errors.
 
     After Ctrl-C a subcommand ends silently by SIGINT, so that a shell ends the loop around it. A subcommand ends by
     SIGPIPE if the program that reads its output, such as `head`, has ended. The exit status is 130 or 141.
@@ -47,7 +48,7 @@ class _Commands(click.Group):
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
         """Parses the arguments, or prints the help."""
-        with _ending_by_signal():
+        with _ending_by_signal(), _reporting_usage():
             return super().make_context(*args, **extra)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -58,8 +59,14 @@ class _Commands(click.Group):
         for heading, commands in _SECTIONS.items():
             write_commands(formatter, heading, commands)
 
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """Finds the subcommand that the first argument names; suggests a similar one if there is none."""
+        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            ctx.fail(with_suggestion(f"no such command {args[0]}", args[0], self.commands))
+        return super().resolve_command(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
-        with _ending_by_signal():
+        with _ending_by_signal(), _reporting_usage():
             return super().invoke(ctx)
 
 
@@ -72,6 +79,24 @@ def _ending_by_signal() -> Iterator[None]:
         _end_by(signal.SIGINT)
     except BrokenPipeError:
         _end_by(signal.SIGPIPE)
+
+
+@contextmanager
+def _reporting_usage() -> Iterator[None]:
+    """Prints how to use the command, and the error, and exits with USAGE_ERROR if the command is used wrongly."""
+    try:
+        yield
+    except click.UsageError as error:
+        if error.ctx is not None:
+            click.echo(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help' for help.\n", err=True)
+        _fail([_usage_fault(error)], USAGE_ERROR)
+
+
+def _usage_fault(error: click.UsageError) -> str:
+    if isinstance(error, click.NoSuchOption):
+        return f"no such option {error.option_name}{did_you_mean(error.possibilities or ())}"
+    message = " ".join(error.format_message().split())
+    return message[:1].lower() + message[1:].removesuffix(".")
 
 
 def _end_by(number: signal.Signals) -> NoReturn:

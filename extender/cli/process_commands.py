@@ -20,6 +20,49 @@ EXAMPLE = Path(__file__).parents[1] / "offline" / "example.yaml"
 POD, PENDING = "shop/api-58b9c-w8x5n", "ml/recommend-7f6d-v4nzs"
 CALL = "{extender} demo {verb} | curl -s {address}/scheduler/{verb} -H 'Content-Type: application/json' -d @-"
 
+_SECTIONS = {
+    "Address and certificates": (
+        "bind insecure-bind metrics-bind prefix filter-verb prioritize-verb preempt-verb bind-verb tls-cert tls-key"
+        " client-ca client-names metrics-client-ca"
+    ),
+    "Cluster": "kubeconfig context as as-group cluster watch-kinds bind-rate bind-burst status-rate event-rate",
+    "Rules and answers": (
+        "policy policy-reload-seconds provider feature-gates scheduler-name score-scale filter-answer scheduler-filters"
+        " preempt-for-rules before-sync exempt-namespaces simulate"
+    ),
+    "Pods that wait for others": (
+        "coscheduling group-plan-seconds group-bind-seconds permit-seconds activate-after-seconds"
+        " pod-max-in-unschedulable-pods-seconds"
+    ),
+    "Leader election": (
+        "leader-elect lease-namespace lease-name lease-duration-seconds renew-deadline-seconds retry-period-seconds"
+        " leader-service identity own-namespace own-name own-labels own-address"
+    ),
+    "Limits": (
+        "body-limit connections keepalive-seconds head-seconds body-seconds decision-seconds drain-seconds"
+        " graceful-seconds settle-seconds assumed-ttl-seconds compare-seconds max-staleness-seconds"
+    ),
+    "Records and logs": "decisions-seconds decisions-bytes record record-bytes sample-every log-format log-level",
+}
+"""The flags of `serve` and `schedule` by the heading that they have in the help. All others are below "Options"."""
+
+
+class ProcessCommand(click.Command):
+    """A command whose help shows the options below the headings of _SECTIONS."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the options, section by section."""
+        headings = {f"--{name}": heading for heading, names in _SECTIONS.items() for name in names.split()}
+        sections: dict[str, list[tuple[str, str]]] = {heading: [] for heading in ("Options", *_SECTIONS)}
+        for parameter in self.get_params(ctx):
+            row = parameter.get_help_record(ctx)
+            if row is not None:
+                sections[headings.get(parameter.opts[0], "Options")].append(row)
+        for heading, rows in sections.items():
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows)
+
 
 def settings_options(command: Command) -> Callable[[_Function], _Function]:
     """Adds --config and a flag for each setting of `command` to a function, which gets them as keyword arguments."""
@@ -73,7 +116,7 @@ def _metavar(option: Option) -> str:
     return "HOST:PORT" if option.name.endswith("bind") else "SECONDS" if option.name.endswith("_seconds") else "VALUE"
 
 
-@click.command()
+@click.command(cls=ProcessCommand)
 @settings_options("serve")
 def serve(config: Path | None, **flags: Any) -> None:
     """Answer kube-scheduler's filter, prioritize, preempt and bind calls.
@@ -96,7 +139,7 @@ def serve(config: Path | None, **flags: Any) -> None:
     run(settings)
 
 
-@click.command()
+@click.command(cls=ProcessCommand)
 @settings_options("schedule")
 def schedule(config: Path | None, **flags: Any) -> None:
     """Schedule pods, instead of kube-scheduler or beside it.

@@ -21,7 +21,7 @@ from extender.config.settings import (
 )
 from extender.errors import ConfigurationError, MalformedInput
 from extender.runtime import strict_yaml
-from extender.runtime.near_names import nearest, plainly, with_suggestion
+from extender.runtime.near_names import did_you_mean, nearest, plainly, with_suggestion
 
 # Variables that Kubernetes sets in every pod for a Service called extender or extender-something.
 _SERVICE_LINK = re.compile(r"_(SERVICE_HOST|SERVICE_PORT\w*|PORT|PORT_\d+_\w+)$")
@@ -143,8 +143,8 @@ def _from_environment(environment: Mapping[str, str], faults: list[str]) -> _Val
     for variable, text in environment.items():
         if option := by_variable.get(variable):
             values[option.name] = (variable, _split(text) if option.many else text)
-        elif (near := _near_miss(variable, by_variable)) is not None:
-            faults.append(f"{variable}: unknown setting (did you mean {near}?)")
+        elif near := _near_misses(variable, by_variable):
+            faults.append(f"{variable}: unknown setting{did_you_mean(near)}")
     return values
 
 
@@ -176,10 +176,10 @@ def _document(config: Path, faults: list[str]) -> dict[object, object]:
     return document if isinstance(document, dict) else {}
 
 
-def _near_miss(variable: str, variables: Mapping[str, Option]) -> str | None:
+def _near_misses(variable: str, variables: Mapping[str, Option]) -> list[str]:
     # A variable that resembles no setting may belong to another program.
     ours = variable.startswith(PREFIX) and not _SERVICE_LINK.search(variable)
-    return nearest(variable, variables, _ALIKE) if ours else None
+    return nearest(variable, variables, _ALIKE) if ours else []
 
 
 def _split(text: str) -> list[str]:

@@ -22,7 +22,7 @@ from extender.offline.manifests.objects import completed, to_pod
 from extender.offline.manifests.templates import workload_of
 from extender.offline.manifests.validation.pods import is_stored
 from extender.plugins.registry import default_profile
-from extender.runtime.near_names import nearest, with_suggestion
+from extender.runtime.near_names import did_you_mean, nearest, with_suggestion
 from extender.table import PodInfo, Table
 from extender.table.object_index import Objects
 
@@ -117,20 +117,30 @@ class ClusterState:
         if key in self.finished:
             raise UnknownPod(f"pod {key} has finished: it takes no resources and is not scheduled again")
         if key not in self.infos:
-            raise UnknownPod(f"no pod {key} in this cluster (name it NAMESPACE/NAME){self._similar_pod(key)}")
+            advice = did_you_mean(self._similar_pods(key)) or " (name it NAMESPACE/NAME)"
+            raise UnknownPod(f"no pod {key} in this cluster{advice}")
         return self.infos[key]
 
-    def _similar_pod(self, key: str) -> str:
-        """Returns `; did you mean NAMESPACE/NAME?` with a pod of a similar name, preferably pending; "" without one."""
-        names = {each: each.partition("/")[2] for each in (*(info.pod.key for info in self.pending), *self.infos)}
-        name = key.partition("/")[2]
-        # The user may have given the name of a workload.
-        in_namespace = (each for each in names if each.startswith(f"{key}-"))
-        elsewhere = (each for each, other in names.items() if other.startswith(f"{name}-"))
-        similar = next(in_namespace, None) or next(elsewhere, None)
-        if similar is None and (near := nearest(name, list(names.values())[:_MOST_COMPARED])) is not None:
-            similar = next(each for each, other in names.items() if other == near)
-        return "" if similar is None else f"; did you mean {similar}?"
+    def _similar_pods(self, key: str) -> list[str]:
+        """Returns the keys of the pods that the user may have meant by `key`.
+
+        These are namesakes in other namespaces; else the pods of a workload with this name; else pods of a similar
+        name. Of the last two kinds, pods in the namespace of `key` are preferred. Pending pods come first.
+        """
+        namespace, _, name = key.partition("/")
+        keys = (*(info.pod.key for info in self.pending), *self.infos)
+        names = {each: each.partition("/")[2] for each in keys}
+        if namesakes := [each for each, other in names.items() if other == name]:
+            return namesakes
+        nearby = {each: other for each, other in names.items() if each.startswith(f"{namespace}/")}
+        for among in (nearby, names):
+            if replicas := [each for each, other in among.items() if other.startswith(f"{name}-")]:
+                return replicas
+        for among in (nearby, names):
+            near = nearest(name, list(among.values())[:_MOST_COMPARED])
+            if near:
+                return [each for each, other in among.items() if other in near]
+        return []
 
     def node_names(self) -> list[str]:
         return self.table.nodes.names_of(self.table.nodes.rows)

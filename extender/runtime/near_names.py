@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from difflib import get_close_matches
+from collections.abc import Iterable, Sequence
+from difflib import SequenceMatcher, get_close_matches
 
 _SIMILARITY = 0.7
+_MOST_NAMED = 3
 
 
-def nearest(name: str, names: Iterable[str], similarity: float = _SIMILARITY) -> str | None:
-    """Returns the name in `names` that is most similar to `name`, ignoring case; None if no name is similar.
+def nearest(name: str, names: Iterable[str], similarity: float = _SIMILARITY) -> list[str]:
+    """Returns the names that are most similar to `name`, ignoring case; [] if none is similar, or too many are equally.
 
     Args:
         similarity: the smallest similarity that counts, from 0 to 1. Choose a higher one if names share a prefix.
     """
     by_lower = {candidate.lower(): candidate for candidate in names}
-    matches = get_close_matches(name.lower(), by_lower, n=1, cutoff=similarity)
-    return by_lower[matches[0]] if matches else None
+    matches = get_close_matches(name.lower(), by_lower, n=_MOST_NAMED + 1, cutoff=similarity)
+    ratios = [SequenceMatcher(None, match, name.lower()).ratio() for match in matches]
+    best = [match for match, ratio in zip(matches, ratios, strict=True) if ratio == ratios[0]]
+    return [by_lower[lower] for lower in by_lower if lower in best] if len(best) <= _MOST_NAMED else []
+
+
+def did_you_mean(names: Sequence[str]) -> str:
+    """Returns ` (did you mean A or B?)`, to be appended to a message about a wrong name; "" without names."""
+    if not names:
+        return ""
+    more = [f"{len(names) - _MOST_NAMED} more"] if len(names) > _MOST_NAMED else []
+    *others, last = [*names[:_MOST_NAMED], *more]
+    return f" (did you mean {', '.join(others)}{' or ' if others else ''}{last}?)"
 
 
 def with_suggestion(message: str, name: str, names: Iterable[str]) -> str:
-    """Appends ` (did you mean OTHER?)` to a message about a wrong name, if one of `names` is similar."""
-    similar = nearest(name, names)
-    return message if similar is None else f"{message} (did you mean {similar}?)"
+    """Appends ` (did you mean OTHER?)` to a message about a wrong name, if some of `names` are similar."""
+    return message + did_you_mean(nearest(name, names))
 
 
 def plainly(message: str) -> str:

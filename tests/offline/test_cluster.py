@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,23 @@ def test_unknown_names_are_refused() -> None:
         cluster.bind(small_pod(), "nowhere")
     with pytest.raises(UnknownPod, match="no pod default/p"):
         cluster.pod("default/p")
+
+
+@pytest.mark.parametrize(
+    ("key", "advice"),
+    [
+        ("default/report", "(did you mean ops/report?)"),
+        ("shop/web", "(did you mean shop/web-1 or shop/web-2?)"),
+        ("shop/web-9", "(did you mean shop/web-1 or shop/web-2?)"),
+        ("ops/web-9", "(did you mean shop/web-1, shop/web-2 or web/web-3?)"),
+        ("shop/nothing-like-it", "(name it NAMESPACE/NAME)"),
+    ],
+)
+def test_an_unknown_pod_is_reported_with_those_that_may_be_meant(key: str, advice: str) -> None:
+    pods = [("web-1", "shop"), ("web-2", "shop"), ("web-3", "web"), ("report", "ops")]
+    cluster = Cluster.from_objects([make_pod(name, namespace).obj() for name, namespace in pods])
+    with pytest.raises(UnknownPod, match=re.escape(f"no pod {key} in this cluster {advice}")):
+        cluster.explain(key)
 
 
 def test_a_faulty_pod_is_refused_by_its_field() -> None:

@@ -36,7 +36,7 @@ from extender.offline.groups.verdict import GroupVerdict, GroupVerdicts, decide,
 from extender.offline.html import rendering
 from extender.offline.remarks import remarks_on
 from extender.offline.state import ClusterState
-from extender.runtime.near_names import nearest
+from extender.runtime.near_names import did_you_mean, nearest
 from extender.runtime.text import counted
 from extender.scheduler.group_members import decides_members
 from extender.scheduler.group_scheduling import with_reasons
@@ -355,9 +355,10 @@ def explain_group(state: ClusterState, kind: str, key: str) -> GroupExplanation:
     groups = GroupVerdicts(state)
     found = groups.membership.root_named(kind, key)
     if found is None:
-        names = {each.partition("/")[2]: each for each in state.objects.of_kind(kind)}
-        near = nearest(key.partition("/")[2], names)
-        raise UnknownPod(f"no {kind} {key} in this cluster" + (f" (did you mean {names[near]}?)" if near else ""))
+        names = {each: each.partition("/")[2] for each in state.objects.of_kind(kind)}
+        near = nearest(key.partition("/")[2], names.values())
+        similar = [each for each, name in names.items() if name in near]
+        raise UnknownPod(f"no {kind} {key} in this cluster{did_you_mean(similar)}")
     return GroupExplanation(state, groups, groups.of_root(found))
 
 

@@ -22,7 +22,7 @@ from extender.offline.manifests.templates import COMPLETION_INDEX, POD_HASH, Wor
 from extender.offline.state import ClusterState, is_pinned
 from extender.offline.what_if import budgets
 from extender.offline.what_if.simulation import Simulation, in_order
-from extender.runtime.near_names import nearest
+from extender.runtime.near_names import did_you_mean, nearest
 from extender.table import PodInfo
 from extender.table.pods.pod_templates import twin
 
@@ -200,9 +200,8 @@ def pods_of(state: ClusterState, target: str) -> list[PodInfo]:
     infos = [state.infos[key] for key, workload in workloads.items() if workload == (namespace, name)]
     if not infos:
         others = {name: f"{namespace}/{kind[0]}/{name}" for namespace, name in workloads.values() if name}
-        near = nearest(name, others)
-        message = f"{target} has no pods in this cluster that could be copied or deleted"
-        raise UnknownPod(message if near is None else f"{message} (did you mean {others[near]}?)")
+        similar = did_you_mean([others[near] for near in nearest(name, others)])
+        raise UnknownPod(f"{target} has no pods in this cluster that could be copied or deleted{similar}")
     return infos
 
 
