@@ -42,7 +42,9 @@ _SECTIONS = {
         "body-limit connections keepalive-seconds head-seconds body-seconds decision-seconds drain-seconds"
         " graceful-seconds settle-seconds assumed-ttl-seconds compare-seconds max-staleness-seconds"
     ),
-    "Records and logs": "decisions-seconds decisions-bytes record record-bytes sample-every log-format log-level",
+    "Records, logs and experiments": (
+        "decisions-seconds decisions-bytes record record-bytes sample-every log-format log-level seed cpus"
+    ),
 }
 """The flags of `serve` and `schedule` by the heading that they have in the help. All others are below "Options"."""
 

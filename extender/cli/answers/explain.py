@@ -177,7 +177,7 @@ def _show_decisions(
 
 
 def _list(source: Source, namespace: str, selector: Selector | None, sort_by: JsonPath | None, output: Output) -> None:
-    from extender.offline.explain.overview import as_text, pending
+    from extender.offline.explain.overview import as_text, none_pending, pending
 
     state, unread = source.load(namespace=namespace, needs_nodes=False)
     result = pending(state, namespace, Progress("pending pods"), selector=selector)
@@ -188,8 +188,7 @@ def _list(source: Source, namespace: str, selector: Selector | None, sort_by: Js
         [by_key[each["namespace"], each["name"]] for each in listed],
         result.groups,
         datetime.now(UTC),
-        namespace=namespace,
-        is_selected=selector is not None,
+        if_none=none_pending(state, namespace, is_selected=selector is not None),
     )
     print_answer(lines, DocumentKind.PENDING_PODS, document, unread, output, "pending.html")
 

@@ -15,10 +15,10 @@ from extender.offline.explain.group import GroupExplanation
 from extender.offline.groups.verdict import GroupVerdicts
 from extender.offline.remarks import other_scheduler
 from extender.offline.state import ClusterState
+from extender.runtime.near_names import with_suggestion
 from extender.runtime.text import age, aligned, counted, printable
 
 FITS = "fits on a node now"
-NOTHING = "nothing, it fits now"
 BESIDE_OTHERS = "no node can take it once the other members of its group are placed"
 
 
@@ -154,6 +154,8 @@ def pending_pods(
 ) -> list[PendingPod]:
     """Returns the pending pods of one namespace or of all; the most frequent cause first, then the oldest pod.
 
+    Pods that fit now come last, because their scheduler will place them, if it runs.
+
     `progress` is called with the number of pods judged so far and the total number. Only the first `most` pods are
     judged; None means all. With a `selector`, only pods whose labels match are returned. `groups` caches the verdicts
     on pod groups.
@@ -171,9 +173,12 @@ def pending_pods(
         if progress:
             progress(number, len(pending))
     frequency = Counter(each.cause for each in summaries)
-    return sorted(
-        summaries, key=lambda each: (-frequency[each.cause], each.cause, str(each.since), each.namespace, each.name)
-    )
+
+    def rank(pod: PendingPod) -> tuple[bool, int, str, str, str, str]:
+        fits = pod.code is CauseCode.FITS
+        return fits, -frequency[pod.cause], pod.cause, str(pod.since), pod.namespace, pod.name
+
+    return sorted(summaries, key=rank)
 
 
 def _summary(explanation: Explanation, state: ClusterState) -> PendingPod:
@@ -187,7 +192,8 @@ def _summary(explanation: Explanation, state: ClusterState) -> PendingPod:
         cause = f"{group.kind} {group.key} is pending" if is_group_pending else BESIDE_OTHERS
         blocker = group.text if is_group_pending else explanation.message
     elif decision.feasible:
-        code, cause, blocker = CauseCode.FITS, FITS, NOTHING
+        code, cause = CauseCode.FITS, FITS
+        blocker = f"nothing: does a scheduler named {pod.spec.scheduler_name or state.profiles.names[0]} run?"
     elif explanation.reasons and decision.error is None:
         first = explanation.reasons[0]
         code, cause = first.code, first.reason
@@ -195,7 +201,7 @@ def _summary(explanation: Explanation, state: ClusterState) -> PendingPod:
     else:
         code = CauseCode.NO_VERDICT
         cause = blocker = explanation.message
-    if scheduler := other_scheduler(pod, state):
+    if code is not CauseCode.FITS and (scheduler := other_scheduler(pod, state)):
         blocker = f"{blocker}; its schedulerName is {scheduler}"
     preempts = decision.preemption.nominated_node if decision.preemption else None
     since = pod.metadata.creation_timestamp
@@ -217,28 +223,49 @@ def _row(group: PendingGroup) -> tuple[str, ...]:
     return name, group.policy, str(group.scheduled), str(group.waiting), str(group.placed), group.blocker
 
 
+def none_pending(state: ClusterState, namespace: str, *, is_selected: bool) -> str:
+    """Returns what to say if no pod is pending; a namespace without pods may be misspelt.
+
+    Args:
+        namespace: the namespace whose pods were to be listed; empty for all.
+        is_selected: True if only pods with certain labels were to be listed.
+    """
+    inhabited = {key.partition("/")[0] for key in (*state.infos, *state.finished)}
+    if namespace and namespace not in inhabited:
+        return with_suggestion(f"namespace {namespace} has no pods at all", namespace, inhabited)
+    labels = " with these labels" if is_selected else ""
+    return f"no pods{labels} are pending" + (f" in namespace {namespace}" if namespace else "")
+
+
+def _causes(pods: Sequence[PendingPod]) -> str:
+    """Returns the end of the heading: how many causes there are, and how many pods are not blocked at all."""
+    blocked = [pod for pod in pods if pod.code is not CauseCode.FITS]
+    causes = counted(len({pod.cause for pod in blocked}), "cause")
+    if not blocked:
+        return ", none blocked"
+    if len(blocked) == len(pods):
+        return f", {causes}"
+    return f": {len(blocked)} blocked ({causes}), {len(pods) - len(blocked)} would fit now"
+
+
 def as_text(
     pods: Sequence[PendingPod],
     groups: Sequence[PendingGroup],
     now: datetime,
     *,
-    namespace: str = "",
-    is_selected: bool = False,
+    if_none: str = "no pods are pending",
 ) -> Iterator[str]:
     """Yields lines of text: a table of the groups, then for each cause a heading and a table of its pods.
 
-    Args:
-        namespace: the namespace whose pods are listed; empty for all.
-        is_selected: True if only pods with certain labels are listed.
+    `if_none`: the line to print if there are no pods.
     """
     if not pods:
-        labels = " with these labels" if is_selected else ""
-        yield printable(f"no pods{labels} are pending" + (f" in namespace {namespace}" if namespace else ""))
+        yield printable(if_none)
         return
     by_cause: dict[str, list[PendingPod]] = {}
     for pod in pods:
         by_cause.setdefault(pod.cause, []).append(pod)
-    yield f"{counted(len(pods), 'pending pod')}, {counted(len(by_cause), 'cause')}"
+    yield f"{counted(len(pods), 'pending pod')}{_causes(pods)}"
     if groups:
         yield ""
         yield f"{counted(len(groups), 'pending pod group')}:"

@@ -31,6 +31,8 @@ def summary(explanation: Explanation, *, changes: bool = True) -> Iterator[str]:
             yield "as if it were in no group:"
         rows = [(str(reason.nodes), reason.reason, reason.detail) for reason in explanation.reasons]
         yield from aligned([("NODES", "REASON", "DETAIL"), *rows])
+        if sum(reason.nodes for reason in explanation.reasons) > len(explanation.decision.nodes):
+            yield "a node can have several reasons"
     yield from _preemption(explanation)
     if changes and explanation.decision.nodes and not explanation.decision.feasible:
         yield from _changes(explanation.changes)

@@ -48,7 +48,7 @@ def test_a_pod_that_fits_nowhere_is_explained_with_status_3(cluster: str) -> Non
 def test_all_pending_pods_are_listed(cluster: str) -> None:
     told = extender("explain", "--cluster", cluster)
     assert told.returncode == 0
-    assert told.stdout.startswith("2 pending pods, 2 causes\n")
+    assert told.stdout.startswith("2 pending pods: 1 blocked (1 cause), 1 would fit now\n")
     of_shop = extender("explain", "--cluster", cluster, "-n", "shop", "-o", "json")
     assert [each["name"] for each in json.loads(of_shop.stdout)["pending"]] == ["huge"]
 
@@ -177,11 +177,11 @@ def test_a_bad_case_sets_the_exit_status() -> None:
         pytest.param(["--batch", "--policy", "/none"], "policy /none", id="no policy"),
         pytest.param(["default/nobody", "--cluster", "{cluster}"], "no pod default/nobody", id="unknown pod"),
         pytest.param(
-            ["default/hugo", "--cluster", "{cluster}"], "; did you mean shop/huge?", id="a pod nearly so called"
+            ["default/hugo", "--cluster", "{cluster}"], "(did you mean shop/huge?)", id="a pod nearly so called"
         ),
         pytest.param(
             ["ml/recommend", "--cluster", str(EXAMPLE)],
-            "; did you mean ml/recommend-7f6d-v4nzs?",
+            "(did you mean ml/recommend-7f6d-v4nzs, ",
             id="a Deployment's name",
         ),
         pytest.param(

@@ -7,7 +7,9 @@ from datetime import UTC, datetime
 import pytest
 
 from extender import Cluster
-from extender.offline.explain.overview import as_text
+from extender.offline.explain.overview import as_text, none_pending
+from extender.offline.manifests.objects import to_objects
+from extender.offline.state import ClusterState
 from extender.runtime.text import age
 from tests.builders import make_node, make_pod
 
@@ -23,11 +25,12 @@ PODS = [
 
 def test_the_same_causes_stand_together_the_most_frequent_first() -> None:
     pods = Cluster.from_objects([NODE, *PODS]).explain_pending()
-    assert [each.name for each in pods] == ["big", "bigger", "fine", "gated"]
+    assert [each.name for each in pods] == ["big", "bigger", "gated", "fine"]
     shown = list(as_text(pods, [], NOW))
-    assert shown[0] == "4 pending pods, 3 causes"
+    assert shown[0] == "4 pending pods: 3 blocked (2 causes), 1 would fit now"
     assert "Insufficient cpu: 2 pods" in shown
     assert shown[shown.index("Insufficient cpu: 2 pods") + 2].split()[:4] == ["shop", "big", "3h", "0/1"]
+    assert shown[-1].endswith("nothing: does a scheduler named default-scheduler run?")
 
 
 def test_the_pending_pods_of_one_namespace_are_explained() -> None:
@@ -42,10 +45,14 @@ def test_the_pending_pods_of_one_namespace_are_explained() -> None:
         ("shop", False, "no pods are pending in namespace shop"),
         ("", True, "no pods with these labels are pending"),
         ("shop", True, "no pods with these labels are pending in namespace shop"),
+        ("shops", False, "namespace shops has no pods at all (did you mean shop?)"),
+        ("shops", True, "namespace shops has no pods at all (did you mean shop?)"),
     ],
 )
 def test_an_overview_without_pending_pods_names_what_was_listed(namespace: str, is_selected: bool, line: str) -> None:
-    assert list(as_text([], [], NOW, namespace=namespace, is_selected=is_selected)) == [line]
+    state = ClusterState(to_objects([NODE, make_pod("runs", "shop").node("n").obj()]))
+    if_none = none_pending(state, namespace, is_selected=is_selected)
+    assert list(as_text([], [], NOW, if_none=if_none)) == [line]
 
 
 def test_ages_are_written_as_kubectl_does() -> None:
