@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterator
 
 import numpy as np
 
 from extender.devices.allocations import devices_of
 from extender.devices.allocator.allocating import keeps_away
 from extender.devices.allocator.request_data import RequestData, claim_data
-from extender.devices.cel.device_selectors import SelectorError, matches
-from extender.devices.device import DeviceID, PoolDevice
+from extender.devices.cel.device_selectors import matching
+from extender.devices.device import PoolDevice
 from extender.devices.pod_claims import PodDeviceClaims, pod_device_claims
 from extender.model.devices.slices import DeviceClass
 from extender.model.meta import NodeSelector
@@ -196,26 +196,24 @@ def _shortage(request: RequestData, table: Table, rows: Rows) -> str:
     examined = {device.id: device for on_node in reachable.values() for device in on_node}
     if not examined:
         return "these nodes have no devices"
-    matching = dict(examined)
+    suitable = list(examined.values())
     for of_class, _, expression in request.selectors:
-        try:
-            selected = {key: each for key, each in matching.items() if matches(expression, each, table.deadline)}
-        except SelectorError:
+        selected = matching(expression, suitable, table.deadline)
+        if selected is None:
             return ""
         if not selected:
             where = f" of class {of_class}" if of_class else ""
-            return f"selector `{expression}`{where} matches none of {counted(len(matching), 'device')} on these nodes"
-        matching = selected
+            return f"selector `{expression}`{where} matches none of {counted(len(suitable), 'device')} on these nodes"
+        suitable = selected
     allocated = devices_of(table).allocated
-    taken = {key for key, device in matching.items() if not device.shareable and allocated.holds(key)}
-    tainted = {
-        key for key, device in matching.items() if any(keeps_away(each, request.tolerations) for each in device.taints)
-    }
-    free = {row: _count(on_node, matching.keys() - taken - tainted) for row, on_node in reachable.items()}
+    taken = {device.id for device in suitable if not device.shareable and allocated.holds(device.id)}
+    tainted = {device.id for device in suitable if any(keeps_away(each, request.tolerations) for each in device.taints)}
+    usable = {device.id for device in suitable} - taken - tainted
+    free = {row: sum(device.id in usable for device in on_node) for row, on_node in reachable.items()}
     best = max(free, key=free.__getitem__)
     if free[best] >= max(request.count, 1) or request.takes_all or request.admin:
         return ""
-    counts = [f"{len(matching)} of {counted(len(examined), 'device')} match"]
+    counts = [f"{len(suitable)} of {counted(len(examined), 'device')} match"]
     counts += [f"{len(keys)} {state}" for keys, state in ((taken, "allocated"), (tainted, "tainted")) if keys]
     most = f"the most free on a node is {free[best]}" + (f", on {table.nodes.names[best]}" if free[best] else "")
     return f"needs {counted(request.count, 'device')}; {most} ({', '.join(counts)})"
@@ -234,7 +232,3 @@ def _devices_by_row(table: Table, rows: Rows) -> dict[int, list[PoolDevice]]:
         ]
         for row in rows[firsts].tolist()
     }
-
-
-def _count(on_node: Iterable[PoolDevice], usable: Set[DeviceID]) -> int:
-    return sum(device.id in usable for device in on_node)

@@ -8,7 +8,7 @@ Source: k8s.io/dynamic-resource-allocation/cel, compile.go.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from hashlib import blake2b
 from itertools import count
 from typing import Any
@@ -91,6 +91,14 @@ def matches(expression: str, device: PoolDevice, deadline: Deadline = NO_DEADLIN
         raise SelectorError(verdict, at_run_time=True)
     verdicts[selector.number] = _MATCH if verdict else _NO_MATCH
     return verdict
+
+
+def matching(expression: str, devices: Iterable[PoolDevice], deadline: Deadline) -> list[PoolDevice] | None:
+    """Returns the devices that match the expression; None if it is invalid, or fails for one of them."""
+    try:
+        return [device for device in devices if matches(expression, device, deadline)]
+    except SelectorError:
+        return None
 
 
 def compilation_fault(expression: str) -> str | None:
