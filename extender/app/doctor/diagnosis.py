@@ -9,6 +9,7 @@ from pathlib import Path
 from extender.app.doctor.cluster_checks import SCHEDULE, check_cluster, check_rights
 from extender.app.doctor.endpoint_checks import check_endpoint
 from extender.app.doctor.finding import Finding, fail, ok, warn
+from extender.app.doctor.own_pods import check_own_pods, own_pods
 from extender.app.doctor.scheduler_config import (
     check_entry,
     check_names,
@@ -92,6 +93,7 @@ def diagnose(
         ConfigurationError: a file cannot be read.
     """
     nodes: Sequence[Node] = ()
+    own: Sequence[Pod] = ()
     policy, finding = (None, None) if policy_path is None else _policy(policy_path, access or IN_CLUSTER, mode)
     if access is not None:
         client = KubeClient(credentials_of(access))
@@ -102,6 +104,8 @@ def diagnose(
             )
             listed = list_all(client, KINDS["Node"], decoders(KINDS["Node"])[0])[1]
             nodes = [node for node in listed if isinstance(node, Node)]
+            if account and scheduler_config is not None:
+                own = own_pods(client, account)
         except ClusterError as error:
             yield fail("api-server", str(error), "check the server and the user of the kubeconfig's context")
         finally:
@@ -118,6 +122,7 @@ def diagnose(
         yield from findings
     if configuration is not None:
         yield from _check_configuration(configuration, policy, mode)
+        yield from check_own_pods(configuration, own)
     extenders = configuration.extenders if configuration else ()
     for config in extenders or ([extender] if extender else []):
         yield from check_endpoint(config, [node.name for node in nodes])

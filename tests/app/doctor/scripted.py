@@ -70,6 +70,7 @@ def healthy_cluster() -> Table:
     """An API server of a version that works, where everything is allowed and there is one node."""
     table: Table = {
         "GET /version": {"gitVersion": "v1.37.1", "minor": "37"},
+        "GET /apis/apps/v1/namespaces/extender-system/deployments": {"items": []},
         "GET /api/v1/nodes": {"metadata": {"resourceVersion": "1"}, "items": [{"metadata": {"name": "n1"}}]},
         "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews": allowing(lambda _: True),
         "POST /apis/authorization.k8s.io/v1/subjectaccessreviews": allowing(is_needed),

@@ -92,6 +92,34 @@ def test_nothing_is_wrong(installation: Installation) -> None:
     assert [each for each in installation.examined() if each["level"] != "ok"] == []
 
 
+@pytest.mark.parametrize(
+    ("entry", "spec", "level"),
+    [
+        pytest.param({}, {}, "warn", id="they wait for themselves"),
+        pytest.param({}, {"schedulerName": "default-scheduler"}, "warn", id="the default by its name"),
+        pytest.param({"ignorable": True}, {}, "ok", id="ignorable"),
+        pytest.param({"managedResources": [{"name": "example.com/ruled"}]}, {}, "ok", id="other pods are ruled"),
+        pytest.param({}, {"schedulerName": "system-scheduler"}, "ok", id="another scheduler places them"),
+        pytest.param({"filterVerb": "", "preemptVerb": "", "bindVerb": ""}, {}, "ok", id="only prioritize"),
+    ],
+)
+def test_the_extenders_own_pods_must_not_wait_for_it(
+    installation: Installation, entry: dict[str, Any], spec: dict[str, Any], level: str
+) -> None:
+    """The Deployments of other accounts do not count."""
+    containers = [{"name": "extender", "resources": {"requests": {"cpu": "500m"}}}]
+    ruled = [{"name": "app", "resources": {"limits": {"example.com/ruled": "1"}}}]
+    templates = [
+        {"spec": {"serviceAccountName": "extender", "containers": containers, **spec}},
+        {"spec": {"serviceAccountName": "other", "containers": ruled}},
+    ]
+    deployments = {"items": [{"spec": {"template": template}} for template in templates]}
+    installation.cluster["GET /apis/apps/v1/namespaces/extender-system/deployments"] = deployments
+    installation.entry = entry
+    (found,) = [each for each in installation.examined() if each["check"] == "own-pods"]
+    assert found["level"] == level
+
+
 def set_in(table: str, key: str, value: Any) -> Callable[[Installation], None]:
     return lambda installation: getattr(installation, table).__setitem__(key, value)
 
