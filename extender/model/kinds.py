@@ -13,6 +13,7 @@ from extender.model.devices.slices import DeviceClass, DeviceTaintRule, Resource
 from extender.model.meta import CustomObject, Object, custom_type
 from extender.model.node import Node
 from extender.model.pod import Pod
+from extender.model.scheduling import controllers
 from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup
 from extender.model.volumes.storage import (
     CSIDriver,
@@ -112,6 +113,24 @@ ADMISSION_KINDS: Mapping[str, Kind] = {
     )
 }
 
+OFFLINE_KINDS: Mapping[str, Kind] = {
+    **KINDS,
+    **ADMISSION_KINDS,
+    **{
+        kind.name: kind
+        for kind in (
+            Kind(controllers.Pod, "v1", "pods"),
+            Kind(controllers.ReplicationController, "v1", "replicationcontrollers"),
+            Kind(controllers.Deployment, "apps/v1", "deployments"),
+            Kind(controllers.ReplicaSet, "apps/v1", "replicasets"),
+            Kind(controllers.StatefulSet, "apps/v1", "statefulsets"),
+            Kind(controllers.DaemonSet, "apps/v1", "daemonsets"),
+            Kind(controllers.Job, "batch/v1", "jobs"),
+        )
+    },
+}
+"""The kinds that offline commands read: with pod templates, and with the times of pods' conditions."""
+
 
 def custom_kind(api_version: str, name: str, plural: str) -> Kind:
     """Returns a kind whose objects are CustomObjects, which only users' rules read."""
@@ -129,5 +148,5 @@ def read_custom(kind: type[T], data: bytes | msgspec.Raw) -> T:
 
 # These decoders are built at import, because msgspec crashes if two threads use a type without a decoder.
 DECODERS: Mapping[str, msgspec.json.Decoder[Object]] = {
-    name: msgspec.json.Decoder(kind.type) for name, kind in (*KINDS.items(), *ADMISSION_KINDS.items())
+    name: msgspec.json.Decoder(kind.type) for name, kind in OFFLINE_KINDS.items()
 }

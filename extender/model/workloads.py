@@ -55,6 +55,8 @@ class StatefulSet(Object, frozen=True):
 
 
 class PodDisruptionBudgetSpec(SelectingSpec, frozen=True):
+    min_available: int | str | None = None
+    max_unavailable: int | str | None = None
     unhealthy_pod_eviction_policy: str | None = None
 
 
@@ -62,6 +64,8 @@ class PodDisruptionBudgetStatus(Value, frozen=True):
     disruptions_allowed: Int32 = 0
     current_healthy: Int32 = 0
     desired_healthy: Int32 = 0
+    expected_pods: Int32 = 0
+    observed_generation: Int64 = 0
     disrupted_pods: dict[str, str] | None = None
 
 

@@ -22,7 +22,7 @@ from extender.cluster.watch.paging import list_all
 from extender.config.cluster_access import ClusterAccess
 from extender.errors import ClusterError, ConfigurationError, NotFound, Refused
 from extender.framework.profile import Profiles
-from extender.model.kinds import ADMISSION_KINDS, KINDS, Kind
+from extender.model.kinds import KINDS, OFFLINE_KINDS, Kind
 from extender.model.meta import Object
 from extender.offline.state import ClusterState
 
@@ -36,6 +36,7 @@ _SUBJECTS = {
     "pod affinity by namespace labels": ("Namespace",),
     "spreading by services": ("Service",),
     "spreading of replicas": ("ReplicationController", "ReplicaSet", "StatefulSet"),
+    "templates of workloads": ("Deployment", "DaemonSet", "Job"),
     "PodDisruptionBudgets in preemption": ("PodDisruptionBudget",),
     "priorities of new pods": ("PriorityClass",),
     "pod groups": ("PodGroup", "CompositePodGroup"),
@@ -85,7 +86,7 @@ def read_cluster(access: ClusterAccess, namespace: str = "default", watch: Seque
     credentials = credentials_of(access)
     with connection_advice():
         credentials.load().endpoint.dial(CONNECT_SECONDS).close()
-    kinds = [*KINDS.values(), *ADMISSION_KINDS.values(), *watch]
+    kinds = list({**OFFLINE_KINDS, **{kind.name: kind for kind in watch}}.values())
     with closing(KubeClient(credentials)) as client:
         with client.get("/version", {}, CONNECT_SECONDS) as response:
             response.read()

@@ -263,8 +263,3 @@ def _checked(pod: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(pod, Mapping) or pod.get("kind", "Pod") != "Pod":
         raise MalformedCluster("pod: expected a Pod")
     return pod
-
-
-def is_pinned(pod: Pod) -> bool:
-    """Returns True if the pod cannot move to another node, because it is a DaemonSet's pod or a static pod."""
-    return pod.controller is not None and pod.controller.kind in ("DaemonSet", "Node")

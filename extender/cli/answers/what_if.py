@@ -97,8 +97,8 @@ def simulate(source: Source, seed: int, output: Output, **changes: Any) -> None:
     A Deployment scaled to 20 replicas, under another policy:
       extender simulate -n shop --scale deploy/web=20 --policy policy.yaml
 
-    Exit status: 0 if every pod has a node; 3 if a pod is pending, stays on a drained node or is lost; 2 for wrong
-    usage or input; 1 for a failure.
+    Exit status: 0 if every pod has a node; 3 if a pod is pending or lost, with --drain if the drain causes it, or if a
+    pod stays on a drained node; 2 for wrong usage or input; 1 for a failure.
     """
     from extender.offline.what_if.result import as_text
     from extender.offline.what_if.result import simulate as run
@@ -114,7 +114,7 @@ def simulate(source: Source, seed: int, output: Output, **changes: Any) -> None:
         "simulation.html",
         maps=result.maps(),
     )
-    sys.exit(0 if result.complete and not result.kept else DOES_NOT_FIT)
+    sys.exit(0 if result.succeeds else DOES_NOT_FIT)
 
 
 @click.command()
@@ -291,7 +291,7 @@ def target(argument: str, namespace: str) -> str:
 
     An argument that begins with a namespace is returned unchanged.
     """
-    from extender.offline.what_if.scenario import KINDS
+    from extender.offline.controllers.workloads import KINDS
 
     first = argument.partition("/")[0].lower()
     if first in ("pod", "po", "pods"):

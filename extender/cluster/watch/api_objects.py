@@ -127,8 +127,8 @@ DecodePage = Callable[[bytes], Page[Object]]
 
 def decoders(kind: Kind) -> tuple[DecodePage, DecodeObject]:
     """Returns functions to decode a page of a list, and to decode one object. Both raise msgspec's errors."""
-    if kind.type is Pod and not kind.whole:
-        return _pod_decoders()
+    if issubclass(kind.type, Pod) and not kind.whole:
+        return _pod_decoders(kind.type)
     if issubclass(kind.type, CustomObject):
         return _raw_decoders(partial(read_custom, kind.type))
     if not kind.whole:
@@ -154,10 +154,10 @@ def _raw_decoders(decode_object: DecodeObject) -> tuple[DecodePage, DecodeObject
     return decode_page, decode_object
 
 
-def _pod_decoders() -> tuple[DecodePage, DecodeObject]:
+def _pod_decoders(pod_type: type[Pod]) -> tuple[DecodePage, DecodeObject]:
     parts = SharedParts()
-    decode_pods = msgspec.json.Decoder(page_type(Pod)).decode
-    decode_pod = msgspec.json.Decoder(Pod).decode
+    decode_pods = msgspec.json.Decoder(page_type(pod_type)).decode
+    decode_pod = msgspec.json.Decoder(pod_type).decode
 
     def decode_page(body: bytes) -> Page[Object]:
         page: Page[Pod] = decode_pods(body)

@@ -1,1 +1,1 @@
-"""Defines the objects of the API group scheduling.k8s.io that gather pods into groups."""
+"""Defines the groups of scheduling.k8s.io, and the controllers and templates that offline commands read."""

@@ -149,6 +149,7 @@ class VolumeNodeResources(Value, frozen=True):
 class CSINodeDriver(Value, frozen=True):
     name: str = ""
     allocatable: VolumeNodeResources | None = None
+    topology_keys: list[str] | None = None
 
 
 class CSINodeSpec(Value, frozen=True):

@@ -20,7 +20,7 @@ from typing import BinaryIO
 import msgspec
 
 from extender.errors import MalformedCluster, MalformedInput
-from extender.model.kinds import ADMISSION_KINDS, DECODERS, Kind, read_custom
+from extender.model.kinds import ADMISSION_KINDS, DECODERS, KINDS, OFFLINE_KINDS, Kind, read_custom
 from extender.model.meta import CustomObject, Object
 from extender.offline.manifests.objects import READ_KINDS, to_object, with_defaults
 from extender.offline.manifests.wording import plain
@@ -34,6 +34,7 @@ STDIN = Path("-")
 _BLANK = re.compile(r"\s*")
 _EMPTY = "the file is empty; expected YAML or JSON, as `kubectl get -o yaml` prints it"
 _EXPECTED = "expected the output of `kubectl get nodes,pods -A -o yaml`"
+_ALONE_USELESS = OFFLINE_KINDS.keys() - KINDS.keys() - ADMISSION_KINDS.keys()  # workloads, in a file for -f
 _SUFFIXES = (".json", ".yaml", ".yml")
 
 logger = logging.getLogger(__name__)
@@ -51,11 +52,12 @@ class _Selection:
 
 
 def load(path: Path, watch: Sequence[Kind] = ()) -> list[Object]:
-    """Returns the objects of `load_snapshot`, except kinds that only admission reads, such as LimitRanges.
+    """Returns the objects of `load_snapshot`, except kinds that only offline commands read, such as LimitRanges.
 
     Arguments and errors are those of `load_snapshot`.
     """
-    return [obj for obj in load_snapshot(path, watch) if type(obj).__name__ not in ADMISSION_KINDS]
+    watched = {*KINDS, *(kind.name for kind in watch)}
+    return [obj for obj in load_snapshot(path, watch) if type(obj).__name__ in watched]
 
 
 def load_snapshot(path: Path, watch: Sequence[Kind] = ()) -> list[Object]:
@@ -76,8 +78,9 @@ def load_snapshot(path: Path, watch: Sequence[Kind] = ()) -> list[Object]:
     selection = _Selection({**READ_KINDS, **{kind.name: kind for kind in watch}})
     left_out = selection.left_out
     placed_objects = [item for file in _files(path) for item in _objects(file, selection)]
-    if left_out and not placed_objects:
-        kinds = ", ".join(f"{count} {kind}" for kind, count in left_out.items())
+    useless = Counter(type(obj).__name__ for _, obj in placed_objects if type(obj).__name__ in _ALONE_USELESS)
+    if useless.total() == len(placed_objects) and useless + left_out:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in (useless + left_out).items())
         raise MalformedCluster(f"{path}: the file has {kinds}, but no node or pod; {_EXPECTED}")
     for kind, count in left_out.items():
         logger.info("objects left out, because no rule reads them file=%s kind=%s count=%s", path, kind, count)

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.errors import MalformedCluster
-from extender.model.kinds import ADMISSION_KINDS, KINDS, Kind
+from extender.model.kinds import OFFLINE_KINDS, Kind
 from extender.model.meta import CustomObject, Object, ObjectMeta
 from extender.model.pod import Container, Pod, PodSpec, ResourceRequirements
 from extender.model.scheduling.pod_groups import GroupSpec, SchedulingGroup
@@ -21,7 +21,7 @@ from extender.model.workloads import Namespace, PriorityClass
 from extender.offline.manifests.wording import plain
 
 DEFAULT_NAMESPACE = "default"
-READ_KINDS: Mapping[str, Kind] = {**KINDS, **ADMISSION_KINDS}
+READ_KINDS: Mapping[str, Kind] = OFFLINE_KINDS
 """All kinds that a snapshot may contain."""
 
 CLUSTER_SCOPED = frozenset(kind.name for kind in READ_KINDS.values() if not kind.namespaced)

@@ -21,7 +21,9 @@ _DRIVERS = "drivers"  # a CSINode's list of drivers, whose names are product nam
 _IMAGES = frozenset(("image", "names", "reference"))
 _KEPT_VALUES = re.compile(r"-?\d*|true|false|yes|system-(cluster|node)-critical|kubernetes\.io/.*", re.ASCII)
 _SYSTEM_DOMAIN = re.compile(r"([a-z0-9-]+\.)*(kubernetes|k8s)\.io/.*")
-_UNREAD_ANNOTATION = re.compile(r"kubectl\.kubernetes\.io/.*|kubernetes\.io/config\..*|.*/(leader|preferAvoidPods)")
+_UNREAD_ANNOTATION = re.compile(
+    r"kubectl\.kubernetes\.io/.*|kubernetes\.io/config\.(?!mirror$).*|.*/(leader|preferAvoidPods)"
+)
 _MANIFEST = re.compile(r"[^/]*/last-(applied|handled)|kapp\.k14s\.io/original|objectset\.rio\.cattle\.io/applied")
 """Annotations in which kubectl, operators and other tools keep the manifest that they applied."""
 _SEPARATORS = re.compile("(__|/)")
@@ -43,7 +45,8 @@ _KEPT_FIELDS = _words("""
     reclaimPolicy provisioner driver attacher plugin schedulerName creationTimestamp deletionTimestamp startTime
     resourceVersion apiGroup resource hostIP allocationMode adminAccess expression declaredFeatures bindMountOptions
     bindingConditions bindingFailureConditions matchLabelKeys mismatchLabelKeys maximumVolumeSize matchAttribute
-    distinctAttribute extendedResourceName unhealthyPodEvictionPolicy
+    distinctAttribute extendedResourceName unhealthyPodEvictionPolicy minAvailable maxUnavailable lastTransitionTime
+    completionMode podReplacementPolicy topologyKeys
 """)
 # Everything below these fields is kept: quantities, and values that device selectors compare.
 _KEPT_PARTS = _words("""

@@ -142,6 +142,12 @@ def workload_of(item: Mapping[str, Any], place: str, namespace: str = "") -> Wor
     return _of_template(kind, item, template, own["namespace"])
 
 
+def stored_workload(obj: Object) -> Workload:
+    """Returns the workload of a controller that is in the cluster, so its template needs no checks."""
+    kind, item = type(obj).__name__, msgspec.to_builtins(obj)
+    return _of_template(kind, item, _get(item, ("spec", "template")), obj.namespace)
+
+
 def required_workload(item: Mapping[str, Any]) -> Workload:
     """Returns the workload that an object describes. Raises MalformedCluster if it is not valid or has no pods."""
     workload = workload_of(item, "template")

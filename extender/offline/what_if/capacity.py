@@ -25,7 +25,8 @@ from extender.offline.claims.creation import (
     replica,
     with_claims,
 )
-from extender.offline.daemons import daemon_on, nodes_of_daemons
+from extender.offline.controllers.daemon_sets import daemon_on, nodes_of_daemons
+from extender.offline.controllers.workloads import replicas_of
 from extender.offline.explain.explanation import Explanation, Reason
 from extender.offline.frames import frame
 from extender.offline.html import rendering
@@ -42,8 +43,7 @@ from extender.offline.what_if.gangs import (
     gangs_of,
     lacking,
 )
-from extender.offline.what_if.scenario import as_created, first_replica, ordinals_of, pods_of
-from extender.offline.what_if.simulation import Progress, Simulation, in_order
+from extender.offline.what_if.simulation import Progress, Simulation
 from extender.runtime.text import MOST_ROWS, aligned, counted, cut, printable
 from extender.table import PodInfo
 
@@ -117,7 +117,7 @@ def capacity(
 ) -> Capacity:
     """Fills a copy of the cluster with pods of the templates until the next pod does not fit.
 
-    A template may be NAMESPACE/KIND/NAME of a workload in the cluster; its newest pod is copied.
+    A template may be NAMESPACE/KIND/NAME of a workload in the cluster. Pods that are being deleted leave first.
 
     A DaemonSet comes first, with one pod on each of its nodes. Several other templates take turns: in each round as
     many pods of each template are added as its weight says (1 by default), until no pod of any template fits. Pods that
@@ -128,8 +128,9 @@ def capacity(
         ConfigurationError: two templates have the same kind, namespace and name, or a template names no workload.
         UnknownPod: a workload has no pods in the cluster.
     """
-    existing = {each: _like_newest(state, pods_of(state, each)) for each in templates if isinstance(each, str)}
+    existing = {each: replicas_of(state, each).template for each in templates if isinstance(each, str)}
     copied = state.copy()
+    Simulation(copied).settle()
     for info in copied.pending:
         copied.remove_pod(info)
     admitted = _admitted(copied, templates, existing, most)
@@ -212,19 +213,6 @@ def _admitted(
         create_companions(state, template, most)
         admitted[name] = state.admit(template.pod(*template.names(1)))
     return admitted
-
-
-def _like_newest(state: ClusterState, infos: Sequence[PodInfo]) -> Pod:
-    """Returns a new pod like the newest pod of a workload.
-
-    A StatefulSet's pod gets the first ordinal of the set. Copies of the pod are numbered from this ordinal, so that
-    they fill gaps first, as the controller does.
-    """
-    pod, ordinals = as_created(in_order(infos)[-1].pod), ordinals_of(infos)
-    if not ordinals:
-        return pod
-    name, first = first_replica(state, ordinals)
-    return replica(pod, f"{name}-{first}", pod.uid)
 
 
 def _copies(state: ClusterState, pod: Pod, placed: int, size: int = 1) -> list[Pod]:

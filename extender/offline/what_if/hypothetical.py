@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -15,7 +15,7 @@ from extender.model.devices.slices import ResourceSlice
 from extender.model.meta import Object
 from extender.model.node import Node
 from extender.model.scheduling.pod_groups import PodGroup, SchedulingGroup
-from extender.offline.explain.changes.new_nodes import of_new_type
+from extender.offline.controllers.fresh_nodes import from_manifest
 from extender.offline.manifests.companions import companion
 from extender.offline.manifests.objects import to_object, with_defaults
 from extender.offline.manifests.templates import Workload, required_workload
@@ -125,11 +125,11 @@ def _simulated(state: ClusterState, request: SimulationRequest, workloads: Seque
     simulation = Simulation(state.copy(without_preemption))
     if request.only_templates:
         _cordon_all(simulation.state)
-    templates = dict(_add_templates(simulation.state, request))
+    templates, notes = _add_templates(simulation.state, request)
     before = set(simulation.state.infos)
     scenario = Scenario(remove_nodes=request.remove_nodes, create=[(each, None) for each in workloads])
-    notes = apply(scenario, simulation)
-    simulation.run()
+    notes += apply(scenario, simulation)
+    simulation.settle()
     return _answer(simulation, before, templates, notes)
 
 
@@ -160,11 +160,13 @@ def _cordon_all(state: ClusterState) -> None:
         state.add(with_fields(node, spec=with_fields(node.spec, unschedulable=True)))
 
 
-def _add_templates(state: ClusterState, request: SimulationRequest) -> Iterator[tuple[str, str]]:
+def _add_templates(state: ClusterState, request: SimulationRequest) -> tuple[dict[str, str], list[str]]:
     """Adds the new nodes to `state`, with their devices and the pods of DaemonSets.
 
-    Yields (name of a new node, name of its template).
+    Returns {name of a new node: name of its template}, and notes on what is not known about the nodes.
     """
+    templates: dict[str, str] = {}
+    notes: list[str] = []
     for index, template in enumerate(request.node_templates):
         place = f"nodeTemplates[{index}]"
         node = _converted(template.node, Node, f"{place}.node")
@@ -176,10 +178,12 @@ def _add_templates(state: ClusterState, request: SimulationRequest) -> Iterator[
         for name in names:
             if state.has_node(name):
                 raise MalformedCluster(f"{place}.node: a node {name} already exists in the cluster")
-        for added, companions in of_new_type(state, node, names, slices):
-            for obj in (added, *companions):
-                state.add(obj)
-            yield added.name, node.name
+        fresh = from_manifest(state, node, names, slices)
+        for obj in (obj for each in fresh.nodes for obj in each.all()):
+            state.add(obj)
+        templates |= dict.fromkeys(names, node.name)
+        notes += fresh.notes
+    return templates, notes
 
 
 def _converted(item: Mapping[str, Any], kind: type[Object], place: str) -> Any:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from extender.framework.profile import Profiles
 from extender.framework.topology import ZONE
 from extender.model.pod import Pod
+from extender.offline.controllers.workloads import in_order
 from extender.offline.frames import frame
 from extender.offline.html import rendering
 from extender.offline.nodes import all_nodes, column
@@ -21,7 +22,7 @@ from extender.offline.state import ClusterState
 from extender.offline.what_if.budgets import NOT_ALLOWED
 from extender.offline.what_if.group_counts import GroupCount, as_sentence, group_counts, incomplete
 from extender.offline.what_if.scenario import Scenario, apply
-from extender.offline.what_if.simulation import Eviction, Placement, Progress, Simulation, in_order
+from extender.offline.what_if.simulation import Eviction, Placement, Progress, Simulation
 from extender.runtime.text import MOST_ROWS, Cells, aligned, counted, cut, listed, printable
 
 if TYPE_CHECKING:
@@ -199,6 +200,13 @@ class SimulationResult:
         """True if every pod has a node, and no evicted pod is lost."""
         return not self.remaining and not self.lost
 
+    @property
+    def succeeds(self) -> bool:
+        """True if the command exits with 0: the result is complete, or the drain causes none of what is missing."""
+        if self.drain is None:
+            return self.complete
+        return not (self.kept or self.drain.remaining or self.drain.lost)
+
     def to_dict(self) -> dict[str, Any]:
         """Returns the documented form, ready for JSON: see docs/what-if.md."""
         return {
@@ -281,7 +289,7 @@ def simulate_once(
     before = balance_of(simulation.state)
     simulation.add(in_order(simulation.state.pending))
     notes = apply(scenario, simulation)
-    simulation.run()
+    simulation.settle()
     notes += remarks_on(simulation.state, list(simulation.tried.values()))
     return result_of(simulation, before, notes)
 
@@ -319,11 +327,10 @@ def as_text(result: SimulationResult, *, every: bool = False) -> Iterator[str]:
         yield str(result.drain)
     yield from (printable(f"note: {note}") for note in result.notes)
     most = None if every else MOST_ROWS
-    new = [placement for placement in result.placements if not placement.previous]
-    if new:
+    if placed := result.placements:
         yield ""
-        yield from cut([("POD", "NODE"), *((each.pod, each.node) for each in new)], most, " pods")
-        by_zone = Counter(result.zones.get(each.node) or "<no zone>" for each in new)
+        yield from cut(_placed_rows(placed), most, " pods")
+        by_zone = Counter(result.zones.get(each.node) or "<no zone>" for each in placed)
         yield printable("by zone: " + ", ".join(f"{zone} {count}" for zone, count in sorted(by_zone.items())))
     if result.groups:
         yield ""
@@ -345,6 +352,13 @@ def as_text(result: SimulationResult, *, every: bool = False) -> Iterator[str]:
     if every:
         yield ""
         yield from aligned(list(_by_node(result)))
+
+
+def _placed_rows(placements: Sequence[Placement]) -> list[Cells]:
+    """Returns a table of the placed pods; with a column for the previous nodes if there are any."""
+    if not any(each.previous for each in placements):
+        return [("POD", "NODE"), *((each.pod, each.node) for each in placements)]
+    return [("POD", "NODE", "EVICTED FROM"), *((each.pod, each.node, each.previous) for each in placements)]
 
 
 def _pending_rows(remaining: Mapping[str, str], *, every: bool) -> list[Cells]:

@@ -3,43 +3,27 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from msgspec.structs import replace
-
-from extender.errors import ConfigurationError, UnknownNode, UnknownPod
+from extender.errors import ConfigurationError, UnknownNode
 from extender.model.node import Node
-from extender.model.pod import Pod, PodStatus
-from extender.model.workloads import ReplicaSet, StatefulSet
+from extender.model.pod import Pod
 from extender.offline.claims.creation import add_claims_like, create_companions, is_of_stateful_set, replica
-from extender.offline.daemons import daemon_on, nodes_of_daemons
-from extender.offline.explain.changes.new_nodes import like, of_new_type
+from extender.offline.controllers.daemon_sets import daemon_on, node_of_daemon, nodes_of_daemons
+from extender.offline.controllers.fresh_nodes import copies_of, from_manifest
+from extender.offline.controllers.replicas import counts_terminating, is_daemon, is_pinned
+from extender.offline.controllers.workloads import controller_of, in_order, pods_of, replicas_of, with_scale
 from extender.offline.explain.changes.taints import with_cordon
-from extender.offline.manifests.templates import COMPLETION_INDEX, POD_HASH, Workload, required_workload
-from extender.offline.state import ClusterState, is_pinned
+from extender.offline.manifests.templates import COMPLETION_INDEX, Workload, required_workload
+from extender.offline.state import ClusterState
 from extender.offline.what_if import budgets
-from extender.offline.what_if.simulation import Simulation, in_order
-from extender.runtime.near_names import did_you_mean, nearest
+from extender.offline.what_if.simulation import Simulation
 from extender.table import PodInfo
 from extender.table.pods.pod_templates import twin
 
-# kubectl's name for a kind of workload -> the kind of the object that owns its pods.
-KINDS = {
-    "deploy": "ReplicaSet",
-    "deployment": "ReplicaSet",
-    "rs": "ReplicaSet",
-    "replicaset": "ReplicaSet",
-    "sts": "StatefulSet",
-    "statefulset": "StatefulSet",
-    "job": "Job",
-    "rc": "ReplicationController",
-}
-
 MOST_NEW = 1_000_000
-_HASH = re.compile("[bcdfghjklmnpqrstvwxz2456789]{4,10}")  # the characters that upstream's rand.SafeEncodeString uses
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +67,7 @@ def apply(scenario: Scenario, simulation: Simulation) -> list[str]:
     drained = [name for name in _selected(state, scenario.drain) if name not in removed]
     cordoned = [*_selected(state, scenario.cordon), *drained]
     for template, count in scenario.add_nodes:
-        _add_nodes(state, template, _checked_count("new nodes", count))
+        notes += _add_nodes(state, template, _checked_count("new nodes", count))
     for name in cordoned:
         state.add(with_cordon(state.node(name), unschedulable=True))
     for name in removed:
@@ -104,7 +88,8 @@ def apply(scenario: Scenario, simulation: Simulation) -> list[str]:
         simulation.add(new)
     # Pods that were pending already go first: they are older than those that the drain will evict.
     if drained:
-        simulation.run()
+        simulation.settle()
+        budgets.observe(state, every=bool(scenario.scale or scenario.create))
         notes += drain(simulation, drained)
     return notes
 
@@ -116,9 +101,12 @@ def _checked_count(what: str, count: int) -> int:
 
 
 def _remove_node(simulation: Simulation, name: str) -> None:
+    """Removes the node and its pods, as PodGC does. Pods that only this node could run are not recreated."""
     state = simulation.state
-    for info in state.pods_on(name):
-        if is_pinned(info.pod):
+    on_node = state.pods_on(name)
+    waiting = [info for info in state.pending if is_daemon(info.pod) and node_of_daemon(info.pod) == name]
+    for info in [*on_node, *waiting]:
+        if is_pinned(info.pod) or (info.pod.terminating and not counts_terminating(info.pod, state)):
             simulation.remove(info)
         else:
             simulation.evict(info, f"node {name} removed")
@@ -128,26 +116,31 @@ def _remove_node(simulation: Simulation, name: str) -> None:
 def drain(simulation: Simulation, names: Sequence[str]) -> list[str]:
     """Evicts the pods of cordoned nodes in rounds: once evicted pods run again, budgets allow further evictions.
 
-    As with kubectl, each pod is evicted once. A pod that tolerates cordoned nodes may return to its node.
+    As with kubectl, each pod is evicted once. A pod that tolerates cordoned nodes may return to its node. A pod that is
+    being deleted already leaves without an eviction, unless its node is lost.
 
     Returns:
-        A note for each pod that can never be evicted.
+        A note for each pod that can never be evicted, or that does not leave.
     """
     state = simulation.state
-    listed = {info.pod.key for info in _movable(state, names)}
+    listed = {info.pod.key for info in _movable(state, names) if not info.pod.terminating}
     any_evicted = True
     while any_evicted:
         any_evicted = False
         for info in in_order(info for info in _movable(state, names) if info.pod.key in listed):
-            if budgets.objection(info, state) is None:
+            if budgets.objection(info.pod, state) is None:
                 simulation.evict(info, "drain")
                 listed.remove(info.pod.key)
                 any_evicted = True
-        simulation.run()
+        simulation.settle()
     staying = [info for info in _movable(state, names) if info.pod.key in listed]
     simulation.log.kept = {info.pod.key: info.pod.node_name for info in staying}
-    several = [info for info in staying if budgets.objection(info, state) == budgets.SEVERAL]
-    return [f"pod {info.pod.key} stays on {info.pod.node_name}: {budgets.SEVERAL}" for info in several]
+    several = [info.pod for info in staying if budgets.objection(info.pod, state) == budgets.SEVERAL]
+    hanging = [info.pod for info in _movable(state, names) if info.pod.terminating]
+    return [
+        *(f"pod {pod.key} stays on {pod.node_name}: {budgets.SEVERAL}" for pod in several),
+        *(f"pod {pod.key} stays on {pod.node_name}: it is being deleted, but its node is lost" for pod in hanging),
+    ]
 
 
 def _movable(state: ClusterState, names: Sequence[str]) -> list[PodInfo]:
@@ -169,115 +162,31 @@ def _selected(state: ClusterState, selections: Sequence[str]) -> list[str]:
     return list(names)
 
 
-def _add_nodes(state: ClusterState, name_or_node: str | Node, count: int) -> None:
-    is_copy = isinstance(name_or_node, str)
+def _add_nodes(state: ClusterState, name_or_node: str | Node, count: int) -> Sequence[str]:
+    """Adds new nodes with all that comes with them; returns notes on what is not known about them."""
     template = state.node(name_or_node) if isinstance(name_or_node, str) else name_or_node
     free = (name for number in itertools.count(1) if not state.has_node(name := f"{template.name}-new-{number}"))
     names = list(itertools.islice(free, count))
-    copies = (like(state, template, name) for name in names)
-    for node, companions in copies if is_copy else of_new_type(state, template, names):
-        for obj in (node, *companions):
+    is_copy = isinstance(name_or_node, str)
+    fresh = copies_of(state, template, names) if is_copy else from_manifest(state, template, names)
+    for node in fresh.nodes:
+        for obj in node.all():
             state.add(obj)
-
-
-def pods_of(state: ClusterState, target: str) -> list[PodInfo]:
-    """Returns the pods of a workload, or one pod if `target` names a pod. Raises UnknownPod if there is no such pod."""
-    namespace, *kind, name = target.split("/")
-    if not kind:
-        return [state.info(target)]
-    if len(kind) > 1 or kind[0].lower() not in KINDS:
-        raise ConfigurationError([f"{target}: expected NAMESPACE/KIND/NAME with a kind of {', '.join(KINDS)}"])
-    owner_kind = KINDS[kind[0].lower()]
-    is_deployment = kind[0].lower().startswith("deploy")
-
-    def workload_of(pod: Pod) -> str:
-        owner = pod.controller
-        if owner is None or owner.kind != owner_kind:
-            return ""
-        return _deployment_of(pod, owner.name, state) if is_deployment else owner.name
-
-    workloads = {key: (info.pod.namespace, workload_of(info.pod)) for key, info in state.infos.items()}
-    infos = [state.infos[key] for key, workload in workloads.items() if workload == (namespace, name)]
-    if not infos:
-        others = {name: f"{namespace}/{kind[0]}/{name}" for namespace, name in workloads.values() if name}
-        similar = did_you_mean([others[near] for near in nearest(name, others)])
-        raise UnknownPod(f"{target} has no pods in this cluster that could be copied or deleted{similar}")
-    return infos
-
-
-def _deployment_of(pod: Pod, replica_set: str, state: ClusterState) -> str:
-    """Returns the name of the Deployment that controls the pod's ReplicaSet; "" if no Deployment controls it.
-
-    The ReplicaSet's owner reference decides. If the cluster lacks the ReplicaSet, its name decides: DEPLOYMENT-HASH.
-    HASH is the value of the pod's label pod-template-hash, or, without this label, any text that looks like a hash.
-    """
-    known = state.objects.get(ReplicaSet, f"{pod.namespace}/{replica_set}")
-    if known is not None and known.controller is not None:
-        return known.controller.name if known.controller.kind == "Deployment" else ""
-    name, _, last = replica_set.rpartition("-")
-    is_hash = pod.labels[POD_HASH] == last if POD_HASH in pod.labels else bool(_HASH.fullmatch(last))
-    return name if is_hash else ""
+    return fresh.notes
 
 
 def _scaled(simulation: Simulation, target: str, count: int) -> list[PodInfo]:
-    """Removes surplus pods of a workload; returns the new pods to add if the workload has too few pods.
-
-    Pending pods are removed first, then the youngest. A StatefulSet's pods are removed and added by ordinal.
-    """
-    infos = in_order(pods_of(simulation.state, target))
-    last = infos[-1].pod
-    surplus, names = _by_ordinal(simulation.state, infos, count) or (
-        sorted(infos, key=lambda info: (bool(info.pod.node_name), -infos.index(info)))[: max(len(infos) - count, 0)],
-        [f"{last.name}-{number}" for number in range(1, count - len(infos) + 1)],
-    )
-    new = _replicas(as_created(last), names)
-    add_claims_like(simulation.state, last, [info.pod for info in new])
-    for info in surplus:
+    """Deletes surplus pods of a workload as its controller does; returns the pods that the controller would create."""
+    state = simulation.state
+    replicas = replicas_of(state, target)
+    new = _replicas(replicas.template, replicas.missing(count, state.infos))
+    if replicas.pods:
+        add_claims_like(state, replicas.pods[-1].pod, [info.pod for info in new])
+    for info in replicas.surplus(count, simulation.now):
         simulation.remove(info)
+    if (controller := controller_of(state, target)) is not None:
+        state.add(with_scale(controller, count))
     return new
-
-
-def as_created(pod: Pod) -> Pod:
-    """Returns a new pod as the pod's controller would create it: without a node and with an empty status."""
-    return replace(pod.placed_on(""), metadata=replace(pod.metadata, deletion_timestamp=None), status=PodStatus())
-
-
-def _by_ordinal(state: ClusterState, infos: Sequence[PodInfo], count: int) -> tuple[list[PodInfo], list[str]] | None:
-    """Returns the surplus pods of a StatefulSet with `count` replicas, and the names of its missing pods.
-
-    Returns None if the name of a pod is not the StatefulSet's name and an ordinal, such as web-0.
-    """
-    ordinals = ordinals_of(infos)
-    if ordinals is None:
-        return None
-    base, first = first_replica(state, ordinals)
-    expected = range(first, first + count)
-    surplus = [ordinals[number] for number in sorted(ordinals) if number not in expected]
-    return surplus, [f"{base}-{number}" for number in expected if number not in ordinals]
-
-
-def ordinals_of(infos: Sequence[PodInfo]) -> dict[int, PodInfo] | None:
-    """Returns the pods of a StatefulSet by ordinal; None if the name of a pod is not like web-0 for StatefulSet web."""
-    ordinals: dict[int, PodInfo] = {}
-    for info in infos:
-        base, _, ordinal = info.pod.name.rpartition("-")
-        owner = info.pod.controller
-        if not is_of_stateful_set(info.pod) or owner is None or owner.name != base or not ordinal.isdecimal():
-            return None
-        ordinals[int(ordinal)] = info
-    return ordinals
-
-
-def first_replica(state: ClusterState, ordinals: Mapping[int, PodInfo]) -> tuple[str, int]:
-    """Returns the name of a StatefulSet and its first ordinal, even if the pod with this ordinal does not exist.
-
-    If the cluster lacks the StatefulSet itself, the first ordinal is the lowest one of its pods.
-    """
-    lowest = min(ordinals)
-    pod = ordinals[lowest].pod
-    name = pod.name.rpartition("-")[0]
-    stateful_set = state.objects.get(StatefulSet, f"{pod.namespace}/{name}")
-    return name, lowest if stateful_set is None else stateful_set.first_ordinal
 
 
 def _created(simulation: Simulation, workload: Workload, replicas: int | None, notes: list[str]) -> list[PodInfo]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from random import Random
 
@@ -14,10 +15,14 @@ from extender.engine import quantities_of, rule_errors
 from extender.framework.events.cluster_events import ASSIGNED_POD_ADD, ASSIGNED_POD_DELETE, Change
 from extender.framework.profile import PreEnqueueRules
 from extender.framework.topology import ZONE
+from extender.model.meta import Condition
 from extender.model.pod import Pod, PodStatus
+from extender.model.workloads import PodDisruptionBudget
 from extender.offline import direct_binding
 from extender.offline.claims.creation import missing_templates, with_claims
 from extender.offline.claims.usage import release, reserve
+from extender.offline.controllers.replicas import counts_terminating, is_node_lost, is_ready, recreates
+from extender.offline.controllers.workloads import in_order
 from extender.offline.groups.membership import root_name
 from extender.offline.groups.placing import GroupMembers
 from extender.offline.state import ClusterState
@@ -40,6 +45,7 @@ REGION = "topology.kubernetes.io/region"
 PREEMPTION = "preemption"
 GATED = "it is gated: no scheduler tries it until its scheduling gates are removed"
 TERMINATING = "it is being deleted: no scheduler tries it again"
+_PENDING, _RUNNING, _READY = "Pending", "Running", "Ready"
 _MOST_ATTEMPTS_PER_POD = 50
 _NOT_TRIED = Rejection(unschedulable=frozenset((GANG_SCHEDULING,)))
 _ARRIVAL_SECONDS = 1e-6
@@ -108,13 +114,17 @@ class Simulation:
         state: the cluster. The simulation changes it, so pass a copy.
         seed: the seed of the random choice between nodes with the same score.
         progress: called with the number of placed pods and the number to place.
+        now: the time at which controllers delete surplus pods; by default the current time.
 
     Attributes:
         tried: the pods that were put into the queue, including gated pods, by `namespace/name`.
     """
 
-    def __init__(self, state: ClusterState, seed: int = 0, progress: Progress | None = None) -> None:
+    def __init__(
+        self, state: ClusterState, seed: int = 0, progress: Progress | None = None, now: datetime | None = None
+    ) -> None:
         self.state = state
+        self.now = now or datetime.now(UTC)
         self.log = Log()
         self.tried: dict[str, Pod] = {}
         self._random = Random(seed)  # noqa: S311  breaks ties between nodes
@@ -161,7 +171,7 @@ class Simulation:
         pod, node_name = info.pod, info.pod.node_name
         objection = direct_binding.objection(pod, self.state)
         if objection is None:
-            self.state.add_info(info)
+            self.state.add_info(twin(info, _starting_on(node_name, pod)))
             self.log.placements[pod.key] = Placement(pod.key, node_name, "")
         else:
             self.state.add_info(PodInfo(pod.placed_on("")))
@@ -186,14 +196,50 @@ class Simulation:
             else:
                 self._refuse(queued, outcome)
 
+    def settle(self) -> None:
+        """Runs the scheduler, and lets kubelets end and start pods in the meantime, until nothing changes.
+
+        A pod that is being deleted leaves its node, unless no kubelet answers there; pods that wait for its room are
+        tried again. A pod on a node becomes ready, so budgets count it as healthy.
+        """
+        self.run()
+        while self._end_pods():
+            self.run()
+        self._start_pods()
+
+    def _end_pods(self) -> bool:
+        """Removes the pods that are being deleted; returns True if there were any."""
+        leaving = [info for info in self.state.infos.values() if info.pod.terminating and self._is_served(info.pod)]
+        for info in in_order(leaving):
+            self._take_off(info)
+            if counts_terminating(info.pod, self.state):
+                self.add([PodInfo(self._as_recreated(info.pod))])
+        return bool(leaving)
+
+    def _start_pods(self) -> None:
+        """Makes the pods on nodes ready that are not running yet."""
+        if not self.state.objects.all(PodDisruptionBudget):
+            return  # nothing else depends on it
+        on_nodes = [info for info in self.state.infos.values() if info.pod.node_name]
+        for info in on_nodes:
+            pod = info.pod
+            if pod.status.phase == _PENDING and not pod.terminating and self._is_served(pod):
+                status = replace(pod.status, phase=_RUNNING, conditions=[Condition(type=_READY, status="True")])
+                self.state.add_info(PodInfo(replace(pod, status=status)))
+                budgets.count_healthy(pod, +1, self.state)
+
+    def _is_served(self, pod: Pod) -> bool:
+        """Returns True if a kubelet starts and ends the pod. If its node is gone, the pod is deleted (PodGC)."""
+        name = pod.node_name
+        return bool(name) and not (self.state.has_node(name) and is_node_lost(self.state.node(name)))
+
     def evict(self, info: PodInfo, cause: str) -> None:
         """Removes a pod from its node. If a controller would recreate it, a new pod of the same name is queued."""
-        pod, owner = info.pod, info.pod.controller
-        comes_back = owner is not None and owner.kind != "Node"
+        pod = info.pod
+        comes_back = recreates(pod, self.state)
         self.log.evictions.append(Eviction(pod.key, pod.node_name, cause, comes_back))
         if not comes_back and pod.group_key is not None:
             self.log.lost_members[pod.group_key] += 1
-        budgets.count_healthy(info, -1, self.state)
         self._take_off(info)
         self.log.placements.pop(pod.key, None)
         if comes_back:
@@ -214,6 +260,8 @@ class Simulation:
     def _take_off(self, info: PodInfo) -> None:
         """Removes the pod and its claims, and moves the pods that may now fit to the active queue."""
         pod = self.state.infos.get(info.pod.key, info).pod
+        if is_ready(pod) and not pod.terminating:
+            budgets.count_healthy(pod, -1, self.state)
         self.state.remove_pod(info)
         changes = release(self.state, pod)
         if pod.node_name:
@@ -256,8 +304,8 @@ class Simulation:
             if pod.uid not in outcome.placed:
                 self._refuse(pod, outcome.failures[pod.uid])
         self._queue.finish_group(queued, outcome.result)
-        for victim in outcome.victims:  # the group is back in the queue, so these evictions cause another attempt
-            self.evict(victim, f"{PREEMPTION} by {queued.root.kind} {queued.root.key}")
+        # The group is back in the queue, so these evictions cause another attempt.
+        self._preempt(outcome.victims, f"{queued.root.kind} {queued.root.key}")
 
     def _place(self, info: PodInfo, chosen: Chosen) -> None:
         reserve(self.state, info.pod, chosen)
@@ -268,8 +316,6 @@ class Simulation:
         self.log.reasons.pop(key, None)
         self._queue.done(info.uid)
         self._queue.move(Change(ASSIGNED_POD_ADD, None, placed))
-        if key in self._previous_nodes:
-            budgets.count_healthy(placed, +1, self.state)
         if self._progress:
             self._progress(len(self.log.placements), self._to_place)
 
@@ -289,14 +335,17 @@ class Simulation:
         for outranked in plan.outranked if plan else ():
             self.state.add_info(PodInfo(outranked.pod.nominated_to("")))
             self._queue.add(self.state.infos[outranked.pod.key])
-        for victim in plan.victims if plan else ():
-            self.evict(victim, f"{PREEMPTION} by {pod.key}")
+        self._preempt(plan.victims if plan else (), pod.key)
+
+    def _preempt(self, victims: Iterable[PodInfo], preemptor: str) -> None:
+        """Evicts the victims, except those that are being deleted already: `settle` ends them."""
+        for victim in victims:
+            if not victim.pod.terminating:
+                self.evict(victim, f"{PREEMPTION} by {preemptor}")
 
     def _placed(self, info: PodInfo, node_name: str) -> PodInfo:
         """Returns the pod placed on the node, with its zone and region labels (upstream PodTopologyLabelsAdmission)."""
-        pod = info.pod.placed_on(node_name)
-        if pod.status.nominated_node_name:
-            pod = pod.nominated_to("")
+        pod = _starting_on(node_name, info.pod)
         labels = self.state.node(node_name).labels
         topology = tuple([(key, labels[key]) for key in (ZONE, REGION) if key in labels])
         if not topology:
@@ -319,6 +368,7 @@ class Simulation:
         return replace(pod.placed_on(""), metadata=metadata, status=PodStatus())
 
 
-def in_order(infos: Iterable[PodInfo]) -> Sequence[PodInfo]:
-    """Returns the pods in the order of their creation, the oldest first."""
-    return sorted(infos, key=lambda info: (info.pod.metadata.created_seconds, info.pod.key))
+def _starting_on(node_name: str, pod: Pod) -> Pod:
+    """Returns the pod on a node whose kubelet has not started it yet."""
+    status = replace(pod.status, phase=_PENDING, conditions=None, nominated_node_name="")
+    return replace(pod.placed_on(node_name), status=status)

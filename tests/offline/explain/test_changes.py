@@ -188,7 +188,10 @@ def test_the_smallest_change_of_each_kind_is_found(
 @pytest.mark.parametrize("kind", ["DaemonSet", "Node"])
 def test_no_change_removes_a_pod_that_its_controller_recreates_on_the_node(kind: str) -> None:
     node = make_node("n").capacity(cpu="4").obj()
-    daemon = make_pod("agent").req(cpu="1").owner(kind, "agent").node("n").obj()
+    daemon = make_pod("agent").req(cpu="1").owner(kind, "agent").node("n")
+    if kind == "Node":
+        daemon.annotation({"kubernetes.io/config.mirror": "hash"})
+    daemon = daemon.obj()
     web = make_pod("web").req(cpu="2").priority(9).owner("ReplicaSet", "web").node("n").obj()
     assert changes(make_pod("p").req(cpu="3").obj(), node, daemon, web)["remove-pods"].removed == ("default/web",)
     # The pod of the lower priority would do, but for its owner.
@@ -314,7 +317,7 @@ def check_changes(
 def fitting(pod: Pod, change: SuggestedChange, objects: list[Object]) -> list[str]:
     """The nodes that take the pod in a cluster made anew, in which the change is done."""
     made = {(type(obj), obj.key): obj for obj in (*models(*objects), *change.set_objects)}
-    left = [obj for (kind, key), obj in made.items() if kind is not Pod or key not in change.removed]
+    left = [obj for (kind, key), obj in made.items() if not issubclass(kind, Pod) or key not in change.removed]
     return Cluster(left).decide(change.pod or pod).feasible
 
 

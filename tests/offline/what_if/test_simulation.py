@@ -301,6 +301,8 @@ def test_a_copied_node_brings_its_devices() -> None:
 @pytest.mark.parametrize(("kind", "waits"), [("DaemonSet", True), ("Node", True), ("ReplicaSet", False)])
 def test_a_copied_node_has_the_pods_of_every_such_node(kind: str, waits: bool) -> None:
     daemon = owned("agent-x", kind, "agent").node("na")
+    if kind == "Node":
+        daemon.annotation({"kubernetes.io/config.mirror": "hash"})
     daemon.spec(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": on_node("na")}})
     waiting = make_pod("p").req(cpu="4").obj()
     added = simulated(NODES[0], daemon.obj(), waiting, add_nodes=[("na", 2)])

@@ -19,8 +19,9 @@ from extender.model.devices.claims import (
 )
 from extender.model.devices.slices import DeviceClass, ResourceSlice
 from extender.model.pod import Pod
+from extender.offline.controllers.replicas import is_pinned
 from extender.offline.explain.changes.suggestion import ClaimStep, SuggestedChange, steps_for_claims, subsets
-from extender.offline.state import ClusterState, is_pinned
+from extender.offline.state import ClusterState
 from extender.runtime.text import counted, listed
 
 Exact = TypeVar("Exact", bound=ExactDeviceRequest)

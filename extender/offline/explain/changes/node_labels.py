@@ -13,9 +13,10 @@ from extender.model.meta import NodeSelector, NodeSelectorRequirement, NodeSelec
 from extender.model.pod import Affinity, NodeAffinity, Pod
 from extender.model.selector_text import requirement_text
 from extender.model.selectors import Requirement, compile_requirement
+from extender.offline.controllers.replicas import is_pinned
 from extender.offline.explain.changes.placement_rules import unspread
 from extender.offline.explain.changes.suggestion import PodStep, SuggestedChange, subsets
-from extender.offline.state import ClusterState, is_pinned
+from extender.offline.state import ClusterState
 
 _FILTER = "NodeAffinity"
 _PLATFORM_DOMAINS = ("kubernetes.io", "k8s.io")

@@ -17,7 +17,7 @@ from extender.groups.topology_placements import domains
 from extender.model.pod import Pod, PodSpec
 from extender.model.quantity import amounts
 from extender.model.scheduling.pod_groups import CompositeSchedulingPolicy
-from extender.offline.explain.changes.new_nodes import like, shapes
+from extender.offline.controllers.fresh_nodes import copies_of, shapes
 from extender.offline.explain.changes.node_labels import labelled_node
 from extender.offline.explain.changes.removed_pods import HIGHEST_PRIORITY, removed_pods
 from extender.offline.explain.changes.search import pod_changes
@@ -144,7 +144,7 @@ def _without_topology(state: ClusterState, tree: Tree) -> SuggestedChange | None
 def _more_nodes(state: ClusterState, tree: Tree) -> SuggestedChange | None:
     """Suggests the fewest copies of one node with which all members fit."""
     best: SuggestedChange | None = None
-    for template in shapes(state)[:_MOST_SHAPES]:
+    for template in shapes(state, _MOST_SHAPES):
         most = min(len(waiting_members(tree)), _MOST_NEW_NODES)
         if best is not None:
             most = min(most, int(best.size / _NEW_NODE_SIZE) - 1)
@@ -165,8 +165,8 @@ def _with_copies(state: ClusterState, tree: Tree, template: str, count: int) -> 
     names = [f"{template}-copy-{number}" for number in range(1, count + 1)]
     if any(state.has_node(name) for name in names):
         return None
-    copies = [like(state, state.node(template), name) for name in names]
-    objects = [obj for node, companions in copies for obj in (node, *companions)]
+    copies = copies_of(state, state.node(template), names).nodes
+    objects = [obj for fresh in copies for obj in fresh.all()]
     with state.engine.suppose(objects=objects):
         decision = decide(state, tree)
     if not admits_all(decision):

@@ -1,0 +1,101 @@
+"""Defines controllers with their pod templates, and pods with the times of their conditions.
+
+Only offline commands read these fields: they tell which pods a controller makes, and which it deletes first. The kinds
+that are watched lack them, because templates take much memory, and times would keep pods from sharing equal conditions.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from extender.model import pod, workloads
+from extender.model.meta import Condition, Int32, Object, ObjectMeta, Value
+
+
+class TimedCondition(Condition, frozen=True):
+    last_transition_time: datetime | None = None
+
+
+class RestartedContainer(pod.ContainerStatus, frozen=True):
+    restart_count: Int32 = 0
+
+
+class PodStatus(pod.PodStatus, frozen=True):
+    conditions: list[TimedCondition] | None = None  # type: ignore[assignment]  # lists are only read
+    container_statuses: list[RestartedContainer] | None = None  # type: ignore[assignment]  # as above
+    init_container_statuses: list[RestartedContainer] | None = None  # type: ignore[assignment]  # as above
+
+
+class Pod(pod.Pod, frozen=True):
+    status: PodStatus = PodStatus()
+
+
+class TemplatePodSpec(pod.PodSpec, frozen=True):
+    tolerations: list[workloads.TimedToleration] | None = None  # type: ignore[assignment]  # lists are only read
+    runtime_class_name: str | None = None
+
+
+class PodTemplateSpec(Value, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: TemplatePodSpec = TemplatePodSpec()
+
+
+class ScaledSpec(workloads.SelectingSpec, frozen=True):
+    replicas: Int32 | None = None
+    template: PodTemplateSpec | None = None
+
+
+class Deployment(Object, frozen=True):
+    spec: ScaledSpec = ScaledSpec()
+
+
+class ReplicaSet(workloads.ReplicaSet, frozen=True):
+    spec: ScaledSpec = ScaledSpec()
+
+
+class StatefulSetSpec(workloads.StatefulSetSpec, frozen=True):
+    replicas: Int32 | None = None
+    template: PodTemplateSpec | None = None
+
+
+class StatefulSet(workloads.StatefulSet, frozen=True):
+    spec: StatefulSetSpec = StatefulSetSpec()
+
+
+class ReplicationControllerSpec(workloads.ReplicationControllerSpec, frozen=True):
+    replicas: Int32 | None = None
+    template: PodTemplateSpec | None = None
+
+
+class ReplicationController(workloads.ReplicationController, frozen=True):
+    spec: ReplicationControllerSpec = ReplicationControllerSpec()
+
+
+class DaemonSetSpec(workloads.SelectingSpec, frozen=True):
+    template: PodTemplateSpec | None = None
+
+
+class DaemonSet(Object, frozen=True):
+    spec: DaemonSetSpec = DaemonSetSpec()
+
+
+class JobSpec(workloads.SelectingSpec, frozen=True):
+    parallelism: Int32 | None = None
+    completions: Int32 | None = None
+    completion_mode: str | None = None
+    suspend: bool | None = None
+    manual_selector: bool | None = None
+    backoff_limit: Int32 | None = None
+    backoff_limit_per_index: Int32 | None = None
+    pod_replacement_policy: str | None = None
+    template: PodTemplateSpec | None = None
+
+
+class JobStatus(Value, frozen=True):
+    conditions: list[Condition] | None = None
+    failed: Int32 | None = None
+
+
+class Job(Object, frozen=True):
+    spec: JobSpec = JobSpec()
+    status: JobStatus = JobStatus()

@@ -1,0 +1,247 @@
+"""Creates nodes as they join a cluster: with what kubelet, CSI drivers, DRA drivers and DaemonSets bring.
+
+A new node is a copy of a node of the cluster, or comes from a manifest. What identifies the template is known by the
+keys of its labels, never by their values: a label whose value happens to be the node's name stays. docs/what-if.md has
+a table of what is copied, with the upstream sources.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from extender.framework.topology import HOSTNAME, ZONE
+from extender.model.devices.slices import ResourceSlice
+from extender.model.meta import LabelSelector, LabelSelectorRequirement, Object, ObjectMeta
+from extender.model.node import Node
+from extender.model.pod import Pod
+from extender.model.selectors import compile_selector
+from extender.model.volumes.storage import CSINode, CSIStorageCapacity, PersistentVolume
+from extender.offline.controllers.daemon_sets import daemon_on, daemon_templates, nodes_of_daemons
+from extender.offline.controllers.replicas import is_daemon, is_pinned
+from extender.offline.controllers.workloads import as_created
+from extender.offline.state import ClusterState
+
+_OS, _ARCH = "kubernetes.io/os", "kubernetes.io/arch"
+_DEFAULTS = {_OS: "linux", _ARCH: "amd64"}
+# Taints that a node has for a time: until it is initialized, while it is unhealthy, or before it is deleted.
+_LIFE_TAINT = re.compile(
+    r"node\.kubernetes\.io/.*|node\.cloudprovider\.kubernetes\.io/.*|.*/uninitialized|.*/agent-not-ready"
+    r"|ToBeDeletedByClusterAutoscaler|DeletionCandidate.*|karpenter\.sh/(disrupt.*|unregistered)"
+    r"|(ignore|startup)-taint\.cluster-autoscaler\.kubernetes\.io/.*"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FreshNode:
+    """A new node, the objects that its drivers report, and the pods that are on it from the start."""
+
+    node: Node
+    objects: Sequence[Object]
+    pods: Sequence[Pod]
+
+    def all(self) -> Iterator[Object]:
+        """Yields the node, then everything that comes with it."""
+        yield self.node
+        yield from self.objects
+        yield from self.pods
+
+
+@dataclass(frozen=True, slots=True)
+class FreshNodes:
+    """New nodes from one template, and notes on what is not known about them."""
+
+    nodes: Sequence[FreshNode]
+    notes: Sequence[str]
+
+
+def copies_of(state: ClusterState, template: Node, names: Sequence[str]) -> FreshNodes:
+    """Returns a new node for each name, like a node of the cluster."""
+    csi_node = state.objects.get(CSINode, template.name)
+    slices = [each for each in state.objects.all(ResourceSlice).values() if each.spec.node_name == template.name]
+    keys = _local_keys(state)
+    capacities = [each for each in state.objects.all(CSIStorageCapacity).values() if _is_local(each, template, keys)]
+    static = [info.pod for info in state.pods_on(template.name) if is_pinned(info.pod) and not is_daemon(info.pod)]
+    reported = [each for each in (csi_node, *slices, *capacities) if each is not None]
+    fresh = _with_pods(state, template, names, reported, static, keys, like=template.name)
+    classes = ", ".join(sorted({each.storage_class_name for each in capacities}))
+    text = f"new nodes like {template.name}: as much local storage of StorageClass {classes} counts as free as on it"
+    notes = [text] if classes else []
+    return FreshNodes(fresh.nodes, [*fresh.notes, *notes] if names else ())
+
+
+def from_manifest(
+    state: ClusterState, template: Node, names: Sequence[str], slices: Sequence[ResourceSlice] = ()
+) -> FreshNodes:
+    """Returns a new node for each name, as a manifest describes it; `slices` are the devices of one such node."""
+    fresh = _with_pods(state, template, names, slices, (), _local_keys(state, template), like=None)
+    drivers = sorted({each.name for csi_node in state.objects.all(CSINode).values() for each in csi_node.drivers})
+    notes = [
+        f"new nodes like {template.name}: a manifest does not say how many volumes of {', '.join(drivers)} can be "
+        "attached, nor how much local storage is free, so neither limits pods there"
+    ]
+    return FreshNodes(fresh.nodes, [*fresh.notes, *notes] if names and drivers else fresh.notes)
+
+
+def shapes(state: ClusterState, most: int) -> list[Node]:
+    """Returns one node of each shape, at most `most`.
+
+    Two nodes have the same shape if their lasting taints, their allocatable resources, the number of their devices and
+    their labels are equal, except labels that identify a node.
+    """
+    by_shape: dict[object, Node] = {}
+    devices: Counter[str | None] = Counter()
+    for resource_slice in state.objects.all(ResourceSlice).values():
+        devices[resource_slice.spec.node_name] += len(resource_slice.spec.devices or ())
+    keys = _local_keys(state)
+    for node in state.nodes():
+        bare = _bare(node, "", keys, _DEFAULTS)
+        labels, allocatable = frozenset(bare.labels.items()), frozenset((node.allocatable or {}).items())
+        by_shape.setdefault((labels, allocatable, devices[node.name], tuple(bare.taints)), node)
+        if len(by_shape) == most:
+            break
+    return list(by_shape.values())
+
+
+def _with_pods(
+    state: ClusterState,
+    template: Node,
+    names: Sequence[str],
+    reported: Sequence[Object],
+    static: Sequence[Pod],
+    keys: frozenset[str],
+    like: str | None,
+) -> FreshNodes:
+    if not names:
+        return FreshNodes((), ())
+    defaults = {key: _usual(state, key) or value for key, value in _DEFAULTS.items()}
+    nodes = [_bare(template, name, keys, defaults) for name in names]
+    daemons, unfit = _daemons_for(state, nodes[0], static, like)
+    notes = [f"new nodes like {template.name}: the pod of DaemonSet {each} does not fit there" for each in unfit]
+    fresh = [
+        FreshNode(
+            node,
+            [_reported_for(each, template.name, node.name, keys) for each in reported],
+            [*(_static_on(node.name, pod) for pod in static), *(_placed(node.name, pod) for pod in daemons)],
+        )
+        for node in nodes
+    ]
+    return FreshNodes(fresh, notes)
+
+
+def _bare(template: Node, name: str, keys: frozenset[str], defaults: dict[str, str]) -> Node:
+    """Returns the node as kubelet registers it: with its own identity, uncordoned, without conditions and images."""
+    labels = {**defaults, **template.labels, HOSTNAME: name}
+    labels |= {key: name for key in keys if key in labels}
+    metadata = ObjectMeta(name=name, uid=name, labels=labels, annotations=template.metadata.annotations)
+    taints = [taint for taint in template.taints if not _LIFE_TAINT.fullmatch(taint.key)]
+    spec = replace(template.spec, unschedulable=None, taints=taints or None)
+    return replace(
+        template, metadata=metadata, spec=spec, status=replace(template.status, conditions=None, images=None)
+    )
+
+
+def _usual(state: ClusterState, key: str) -> str | None:
+    """Returns the value that most nodes have for a label; None if no node has the label."""
+    values = Counter(node.labels[key] for node in state.nodes() if key in node.labels)
+    return max(values, key=lambda value: values[value], default=None)
+
+
+def _local_keys(state: ClusterState, *templates: Node) -> frozenset[str]:
+    """Returns the keys of the labels that have another value on each node.
+
+    These are the hostname, and those topology keys of CSI drivers and of local volumes that single out one node. Other
+    topology keys, such as a zone, have the same value on a new node.
+
+    Args:
+        templates: nodes that the cluster lacks.
+    """
+    drivers = (driver for csi_node in state.objects.all(CSINode).values() for driver in csi_node.drivers)
+    candidates = {key for driver in drivers for key in driver.topology_keys or ()}
+    for volume in state.objects.all(PersistentVolume).values():
+        terms = (volume.node_selector.node_selector_terms if volume.node_selector else None) or ()
+        candidates.update(each.key for term in terms for each in term.match_expressions or ())
+    for capacity in state.objects.all(CSIStorageCapacity).values():
+        candidates.update(requirement.key for requirement in compile_selector(capacity.node_topology).requirements)
+    nodes = [*state.nodes(), *templates]
+    return frozenset((HOSTNAME, *(key for key in candidates if _singles_out(key, nodes))))
+
+
+def _singles_out(key: str, nodes: Sequence[Node]) -> bool:
+    """Returns True if each node has its own value of this topology key.
+
+    Either the values are the nodes' names or hostnames, or all values differ, even those of two nodes in one zone.
+    """
+    labelled = [node for node in nodes if key in node.labels]
+    if labelled and all(node.labels[key] in (node.name, node.labels.get(HOSTNAME)) for node in labelled):
+        return True
+    zones = [node.labels[ZONE] for node in labelled if ZONE in node.labels]
+    return len({node.labels[key] for node in labelled}) == len(labelled) and len(set(zones)) < len(zones)
+
+
+def _is_local(capacity: CSIStorageCapacity, template: Node, keys: frozenset[str]) -> bool:
+    """Returns True if the capacity is that of the template alone."""
+    selector = compile_selector(capacity.node_topology)
+    return selector.matches(template.labels) and any(each.key in keys for each in selector.requirements)
+
+
+def _reported_for(obj: Object, template: str, name: str, keys: frozenset[str]) -> Object:
+    """Returns what a driver reports for the new node, where it reports `obj` for the template."""
+    if isinstance(obj, ResourceSlice):
+        pool = obj.spec.pool.name
+        own_pool = replace(obj.spec.pool, name=name if pool == template else f"{pool}-{name}")
+        metadata = ObjectMeta(name=f"{obj.name}-{name}", uid=f"{obj.name}-{name}", labels=obj.metadata.labels)
+        return replace(obj, metadata=metadata, spec=replace(obj.spec, node_name=name, pool=own_pool))
+    if isinstance(obj, CSIStorageCapacity):
+        metadata = ObjectMeta(name=f"{obj.name}-{name}", namespace=obj.namespace, uid=f"{obj.key}-{name}")
+        return replace(obj, metadata=metadata, node_topology=_selecting(obj.node_topology, name, keys))
+    return replace(obj, metadata=ObjectMeta(name=name, uid=name, annotations=obj.metadata.annotations))
+
+
+def _selecting(selector: LabelSelector | None, name: str, keys: frozenset[str]) -> LabelSelector:
+    """Returns the selector with the new node's value of the keys that single out a node."""
+    requirements = compile_selector(selector).requirements
+    return LabelSelector(
+        match_expressions=[
+            LabelSelectorRequirement(
+                key=each.key, operator=each.operator, values=[name] if each.key in keys else sorted(each.values) or None
+            )
+            for each in requirements
+        ]
+    )
+
+
+def _daemons_for(
+    state: ClusterState, node: Node, static: Sequence[Pod], like: str | None
+) -> tuple[list[Pod], list[str]]:
+    """Returns one pod of each DaemonSet that runs on the new node, and the DaemonSets whose pod does not fit there."""
+    daemons: list[Pod] = []
+    unfit: list[str] = []
+    with ExitStack() as supposed:
+        on_node = [_static_on(node.name, pod) for pod in static]
+        supposed.enter_context(state.engine.suppose(objects=[node, *on_node]))
+        for pod in daemon_templates(state, like):
+            if not nodes_of_daemons(state, pod, [node.name]):
+                continue
+            if state.engine.feasible(daemon_on(node.name, pod), [node.name]):
+                supposed.enter_context(state.engine.suppose(objects=[_placed(node.name, pod)]))
+                daemons.append(pod)
+            else:
+                unfit.append(f"{pod.namespace}/{pod.controller.name if pod.controller else pod.name}")
+    return daemons, unfit
+
+
+def _placed(node_name: str, pod: Pod) -> Pod:
+    return daemon_on(node_name, pod).placed_on(node_name)
+
+
+def _static_on(node_name: str, pod: Pod) -> Pod:
+    """Returns the static pod as kubelet creates it on the new node from the same manifest."""
+    name = f"{pod.name}-{node_name}"
+    metadata = replace(pod.metadata, name=name, uid=f"{pod.namespace}/{name}")
+    return replace(as_created(pod), metadata=metadata).placed_on(node_name)

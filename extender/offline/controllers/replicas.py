@@ -1,0 +1,184 @@
+"""Says which pods a controller counts as replicas, which it deletes first, and which it recreates.
+
+Sources: upstream pkg/controller/controller_utils.go (IsPodActive, ActivePodsWithRanks, ActivePods),
+pkg/controller/replicaset/replica_set.go getPodsToDelete, pkg/controller/job/job_controller.go (activePodsForRemoval,
+isPodFailed), pkg/controller/statefulset, pkg/controller/daemon.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from functools import cmp_to_key
+
+from msgspec.structs import replace
+
+from extender.model.node import LOST_NODE_TAINTS, Node
+from extender.model.pod import ContainerStatus, Pod
+from extender.model.scheduling.controllers import Job, RestartedContainer, TimedCondition
+from extender.offline.state import ClusterState
+from extender.table import PodInfo
+
+_MIRROR = "kubernetes.io/config.mirror"
+_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+_PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
+_STATEFUL_SET, _DAEMON_SET, _JOB = "StatefulSet", "DaemonSet", "Job"
+_DEFAULT_BACKOFF_LIMIT = 6
+_JOB_ENDS = frozenset(("Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"))
+_COST = re.compile(r"-\d+|[1-9]\d*|0", re.ASCII)  # a number as upstream's GetDeletionCostFromPodAnnotations reads it
+_INT32 = range(-(2**31), 2**31)
+_NANOS_PER_SECOND = 10**9
+
+
+def is_daemon(pod: Pod) -> bool:
+    """Returns True if a DaemonSet controls the pod."""
+    return pod.controller is not None and pod.controller.kind == _DAEMON_SET
+
+
+def is_pinned(pod: Pod) -> bool:
+    """Returns True if the pod cannot move to another node, because it is a DaemonSet's pod or a static pod.
+
+    The API server shows a static pod as a mirror pod, which has an annotation (upstream kubectl drain mirrorPodFilter).
+    """
+    return is_daemon(pod) or _MIRROR in pod.annotations
+
+
+def is_ready(pod: Pod) -> bool:
+    """Returns True if the pod is ready, or is on a node and has no conditions, as in a hand-written file."""
+    if not pod.node_name or pod.status.phase == "Pending":
+        return False
+    ready = next((each.status for each in pod.status.conditions or () if each.type == "Ready"), None)
+    return ready == "True" or not pod.status.conditions
+
+
+def is_node_lost(node: Node) -> bool:
+    """Returns True if no kubelet answers for the node, so its pods neither start nor end."""
+    is_unknown = any(each.type == "Ready" and each.status == "Unknown" for each in node.status.conditions or ())
+    return is_unknown or any(taint.key == LOST_NODE_TAINTS[1] for taint in node.taints)
+
+
+def counts_terminating(pod: Pod, state: ClusterState) -> bool:
+    """Returns True if the pod's controller replaces a terminating pod only when the pod is gone.
+
+    StatefulSets and DaemonSets do, and so do Jobs with `podReplacementPolicy: Failed`. Other controllers do not count
+    terminating pods, so the replacement exists already.
+    """
+    owner = pod.controller
+    if owner is None or owner.kind != _JOB:
+        return owner is not None and owner.kind in (_STATEFUL_SET, _DAEMON_SET)
+    job = _job_of(pod, state)
+    return job is not None and job.spec.pod_replacement_policy == "Failed" and _is_retried(job)
+
+
+def recreates(pod: Pod, state: ClusterState) -> bool:
+    """Returns True if a controller will create a new pod because this pod is deleted now.
+
+    A Job does so until its backoffLimit is reached; `state` gets the Job with one more failure.
+    """
+    if pod.terminating:
+        return counts_terminating(pod, state)
+    owner = pod.controller
+    if owner is None or owner.kind == Node.__name__:  # kubelet recreates a static pod, but only on its node
+        return False
+    job = _job_of(pod, state)
+    if job is None:
+        return True
+    failed = replace(job, status=replace(job.status, failed=(job.status.failed or 0) + 1))
+    state.add(failed)
+    return _is_retried(failed)
+
+
+def _job_of(pod: Pod, state: ClusterState) -> Job | None:
+    owner = pod.controller
+    job = state.objects.get(Job, f"{pod.namespace}/{owner.name}") if owner and owner.kind == _JOB else None
+    return job if isinstance(job, Job) else None
+
+
+def _is_retried(job: Job) -> bool:
+    has_ended = any(each.type in _JOB_ENDS and each.status == "True" for each in job.status.conditions or ())
+    default = _DEFAULT_BACKOFF_LIMIT if job.spec.backoff_limit_per_index is None else math.inf
+    limit = default if job.spec.backoff_limit is None else job.spec.backoff_limit
+    return not has_ended and not job.spec.suspend and (job.status.failed or 0) <= limit
+
+
+def deletion_order(infos: Iterable[PodInfo], related: Iterable[PodInfo], now: datetime) -> list[PodInfo]:
+    """Returns active pods of one workload in the order in which its controller deletes surplus pods.
+
+    Args:
+        related: the active pods of the workload; for a ReplicaSet, those of its Deployment. A pod is deleted earlier if
+            more of these pods are on its node. Jobs compare neither this number nor the pods' deletion costs.
+        now: the time of the deletion.
+    """
+    colocated = Counter(info.pod.node_name for info in related)
+
+    def compare(one: PodInfo, other: PodInfo) -> int:
+        if (by_state := _difference(_state(one.pod, colocated), _state(other.pod, colocated))) != 0:
+            return by_state
+        if is_ready(one.pod) and (by_ready_time := _by_time(one.pod, other.pod, _ready_since, now)) != 0:
+            return by_ready_time
+        by_restarts = _difference(_restarts(other.pod), _restarts(one.pod))
+        return by_restarts or _by_time(one.pod, other.pod, lambda pod: pod.metadata.creation_timestamp, now)
+
+    return sorted(infos, key=cmp_to_key(compare))
+
+
+def _difference(one: tuple[int, ...], other: tuple[int, ...]) -> int:
+    return (one > other) - (one < other)
+
+
+def _state(pod: Pod, colocated: Counter[str]) -> tuple[int, ...]:
+    """Returns a sort key: first unassigned, pending, unready and cheap pods, then pods beside most other replicas."""
+    phase = pod.status.phase or ("Running" if pod.node_name else "Pending")
+    state = bool(pod.node_name), _PHASES.get(phase, 0), is_ready(pod)
+    return state if _is_of_job(pod) else (*state, _deletion_cost(pod), -colocated[pod.node_name])
+
+
+def _is_of_job(pod: Pod) -> bool:
+    return pod.controller is not None and pod.controller.kind == _JOB
+
+
+def _deletion_cost(pod: Pod) -> int:
+    text = pod.annotations.get(_DELETION_COST, "")
+    cost = int(text) if _COST.fullmatch(text) else 0
+    return cost if cost in _INT32 else 0
+
+
+def _by_time(one: Pod, other: Pod, time_of: Callable[[Pod], datetime | None], now: datetime) -> int:
+    """Compares two pods: one without a time comes first, and then the younger one.
+
+    For a ReplicaSet, two ages that round down to the same power of two are equal, and the UIDs decide.
+    """
+    times = time_of(one), time_of(other)
+    if times[0] == times[1]:
+        return 0
+    if times[0] is None or times[1] is None:
+        return -1 if times[0] is None else 1
+    if _is_of_job(one):
+        return -1 if times[0] > times[1] else 1
+    ages = _magnitude(now - times[0]), _magnitude(now - times[1])
+    return ages[0] - ages[1] or (-1 if one.uid < other.uid else 1)
+
+
+def _magnitude(age: timedelta) -> int:
+    """Returns the logarithm of the age in nanoseconds, rounded down; -1 for an age that is not positive."""
+    nanos = round(age.total_seconds() * _NANOS_PER_SECOND)
+    return int(math.log2(nanos)) if nanos > 0 else -1
+
+
+def _ready_since(pod: Pod) -> datetime | None:
+    ready = (each for each in pod.status.conditions or () if each.type == "Ready" and isinstance(each, TimedCondition))
+    return next((each.last_transition_time for each in ready), None)
+
+
+def _restarts(pod: Pod) -> tuple[int, int]:
+    """Returns the most restarts of one container, and of one sidecar."""
+    sidecars = {each.name for each in pod.init_containers if each.restart_policy == "Always"}
+    of_sidecars = (each for each in pod.status.init_container_statuses or () if each.name in sidecars)
+    return _most_restarts(pod.status.container_statuses or ()), _most_restarts(of_sidecars)
+
+
+def _most_restarts(statuses: Iterable[ContainerStatus]) -> int:
+    return max((each.restart_count for each in statuses if isinstance(each, RestartedContainer)), default=0)

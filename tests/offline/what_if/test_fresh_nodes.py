@@ -1,0 +1,186 @@
+"""A new node brings what kubelet, drivers and DaemonSets bring, and nothing that its template lived through."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from extender import Cluster
+from extender.model.devices.slices import ResourceSlice
+from extender.model.node import Node
+from extender.model.volumes.storage import CSINode, CSIStorageCapacity
+from extender.offline.controllers.fresh_nodes import FreshNodes, copies_of, from_manifest
+from extender.offline.manifests.objects import to_object, to_objects
+from extender.offline.state import ClusterState
+from extender.offline.what_if.scenario import Scenario
+from tests.builders import Object, make_node, make_pod, make_resource_slice
+
+HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+LOCAL, DRIVERS_ZONE = "topology.lvm.csi/node", "topology.disk.csi/zone"
+CSI_NODE = {
+    "apiVersion": "storage.k8s.io/v1",
+    "kind": "CSINode",
+    "metadata": {"name": "a"},
+    "spec": {
+        "drivers": [
+            {"name": "lvm.csi", "nodeID": "a", "topologyKeys": [LOCAL], "allocatable": {"count": 7}},
+            {"name": "disk.csi", "nodeID": "i-1", "topologyKeys": [DRIVERS_ZONE]},
+        ]
+    },
+}
+TEMPLATE = make_node("a").capacity(cpu="4").label({LOCAL: "a", DRIVERS_ZONE: "z1", ZONE: "z1", "project-role": "a"})
+
+
+def copies(*objects: Object, count: int = 1) -> FreshNodes:
+    state = ClusterState(to_objects(objects))
+    return copies_of(state, state.node("a"), [f"new-{number}" for number in range(count)])
+
+
+def manifest(node: Object, *objects: Object) -> FreshNodes:
+    template = to_object({"kind": "Node", **node}, "node")
+    assert isinstance(template, Node)
+    return from_manifest(ClusterState(to_objects(objects)), template, ["new-0"])
+
+
+def daemon_set(name: str = "agent", cpu: str = "1", **spec: Any) -> Object:
+    containers = [{"name": "c", "image": "a", "resources": {"requests": {"cpu": cpu}}}]
+    template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": containers, **spec}}
+    body = {"selector": {"matchLabels": {"app": name}}, "template": template}
+    return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": name, "namespace": "mon"}, "spec": body}
+
+
+def test_only_labels_that_identify_a_node_change() -> None:
+    (fresh,) = copies(TEMPLATE.obj(), CSI_NODE).nodes
+    assert {key: fresh.node.labels[key] for key in (HOSTNAME, LOCAL, DRIVERS_ZONE, ZONE, "project-role")} == {
+        HOSTNAME: "new-0",
+        LOCAL: "new-0",
+        DRIVERS_ZONE: "z1",
+        ZONE: "z1",
+        "project-role": "a",
+    }
+
+
+def test_a_manifest_named_like_its_pool_keeps_the_label_of_the_pool() -> None:
+    (fresh,) = manifest({"metadata": {"name": "big", "labels": {"pool": "big"}}}).nodes
+    assert fresh.node.labels["pool"] == "big"
+
+
+def test_a_template_without_the_labels_of_kubelet_gets_them() -> None:
+    (fresh,) = manifest(
+        {"metadata": {"name": "big"}}, make_node("x").label({"kubernetes.io/arch": "arm64"}).obj()
+    ).nodes
+    assert dict(fresh.node.labels) == {HOSTNAME: "new-0", "kubernetes.io/os": "linux", "kubernetes.io/arch": "arm64"}
+
+
+@pytest.mark.parametrize(
+    ("key", "stays"),
+    [
+        ("dedicated", True),
+        ("node.kubernetes.io/unreachable", False),
+        ("node.cloudprovider.kubernetes.io/uninitialized", False),
+        ("ebs.csi.aws.com/agent-not-ready", False),
+        ("ToBeDeletedByClusterAutoscaler", False),
+        ("DeletionCandidateOfClusterAutoscaler", False),
+        ("karpenter.sh/disrupted", False),
+        ("karpenter.sh/capacity", True),
+    ],
+)
+def test_taints_of_a_nodes_life_are_not_copied(key: str, stays: bool) -> None:
+    (fresh,) = copies(make_node("a").taint(key).obj()).nodes
+    assert [taint.key for taint in fresh.node.taints] == ([key] if stays else [])
+
+
+def test_images_conditions_and_the_cordon_are_not_copied() -> None:
+    used = make_node("a").unschedulable().obj()
+    used["status"]["images"] = [{"names": ["x:1"], "sizeBytes": 5}]
+    used["metadata"]["deletionTimestamp"] = "2026-11-21T09:00:00Z"
+    (fresh,) = copies(used).nodes
+    state = (
+        fresh.node.spec.unschedulable,
+        fresh.node.status.images,
+        fresh.node.status.conditions,
+        fresh.node.terminating,
+    )
+    assert state == (None, None, None, False)
+
+
+def test_drivers_report_their_limits_and_local_storage_for_the_new_node() -> None:
+    capacity = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSIStorageCapacity",
+        "metadata": {"name": "c", "namespace": "csi"},
+        "storageClassName": "local",
+        "nodeTopology": {"matchLabels": {LOCAL: "a"}},
+        "capacity": "10Gi",
+    }
+    of_zone = {**capacity, "metadata": {"name": "z", "namespace": "csi"}, "nodeTopology": {"matchLabels": {ZONE: "z1"}}}
+    fresh = copies(TEMPLATE.obj(), CSI_NODE, capacity, of_zone)
+    csi_node, own = fresh.nodes[0].objects
+    assert isinstance(csi_node, CSINode) and isinstance(own, CSIStorageCapacity)
+    assert csi_node.name == "new-0" and csi_node.drivers[0].allocatable is not None
+    assert own.node_topology is not None and own.node_topology.match_expressions is not None
+    assert [(each.key, each.values) for each in own.node_topology.match_expressions] == [(LOCAL, ["new-0"])]
+    assert fresh.notes == ["new nodes like a: as much local storage of StorageClass local counts as free as on it"]
+
+
+def test_every_pool_of_every_driver_keeps_a_name_of_its_own() -> None:
+    slices = [make_resource_slice("a", "gpu.x", "d0"), make_resource_slice("a", "gpu.x", "d1")]
+    slices[1]["metadata"]["name"] = "second"
+    slices[1]["spec"]["pool"] = {**slices[1]["spec"]["pool"], "name": "second"}
+    copied = [obj for fresh in copies(TEMPLATE.obj(), *slices, count=2).nodes for obj in fresh.objects]
+    pools = [(obj.spec.node_name, obj.spec.pool.name) for obj in copied if isinstance(obj, ResourceSlice)]
+    assert len(set(pools)) == len({obj.name for obj in copied}) == 4
+
+
+@pytest.mark.parametrize(
+    ("daemons", "runs"),
+    [
+        pytest.param(daemon_set(), True, id="without a pod anywhere"),
+        pytest.param(daemon_set(nodeSelector={"pool": "gpu"}), False, id="its selector excludes the node"),
+        pytest.param(daemon_set(tolerations=[{"operator": "Exists"}]), True, id="tolerates all"),
+    ],
+)
+def test_pods_of_daemon_sets_come_from_their_objects(daemons: Object, runs: bool) -> None:
+    (fresh,) = copies(TEMPLATE.obj(), daemons).nodes
+    assert [pod.key for pod in fresh.pods] == (["mon/agent-new-0"] if runs else [])
+
+
+def test_a_daemon_set_without_an_object_is_known_by_its_pods_also_by_pending_ones() -> None:
+    pending = make_pod("agent-x").req(cpu="1").owner("DaemonSet", "agent")
+    field = {"key": "metadata.name", "operator": "In", "values": ["a"]}
+    pending.spec(
+        affinity={
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [field]}]}
+            }
+        }
+    )
+    (fresh,) = copies(TEMPLATE.obj(), pending.obj()).nodes
+    assert [(pod.name, pod.node_name) for pod in fresh.pods] == [("agent-x-new-0", "new-0")]
+
+
+def test_a_daemon_that_does_not_fit_on_the_new_node_is_named() -> None:
+    fresh = copies(TEMPLATE.obj(), daemon_set(cpu="5"))
+    assert fresh.nodes[0].pods == []
+    assert fresh.notes == ["new nodes like a: the pod of DaemonSet mon/agent does not fit there"]
+
+
+def test_daemons_of_a_removed_node_disappear_and_count_nowhere() -> None:
+    pinned = make_pod("agent-b").owner("DaemonSet", "agent")
+    field = {"key": "metadata.name", "operator": "In", "values": ["a"]}
+    required = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    pinned.spec(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}})
+    running = make_pod("agent-a").owner("DaemonSet", "agent").node("a").obj()
+    nodes = [TEMPLATE.obj(), make_node("b").obj()]
+    result = Cluster.from_objects([*nodes, running, pinned.obj()]).simulate(Scenario(remove_nodes=["a"]))
+    assert (result.placements, result.remaining, result.evictions, result.pods) == ([], {}, [], {})
+
+
+def test_three_pods_that_repel_each_other_need_three_nodes_without_hostnames() -> None:
+    pods = [make_pod(f"p{n}").label(app="x").anti_affinity(HOSTNAME, labels={"app": "x"}).obj() for n in range(3)]
+    template = to_object({"kind": "Node", **make_node("big").capacity(cpu="4").obj()}, "node")
+    assert isinstance(template, Node)
+    for count in (2, 3):
+        result = Cluster.from_objects(pods).simulate(Scenario(add_nodes=[(template, count)]))
+        assert len(result.placements) == count
