@@ -1,5 +1,5 @@
 # Everything a new user needs: `make run`, `make test`. Each does all of its own set-up in .venv.
-# Flags of `bench`, `bench-cluster`, `bench-webhook`, `fuzz-answers`, `test-group-incidents`, `mutate`, `test-upstream` and `test-versions`: make bench ARGS='--help'.
+# Flags of `bench`, `bench-cluster`, `bench-webhook`, `fuzz-answers`, `test-controllers`, `test-group-incidents`, `mutate`, `test-upstream` and `test-versions`: make bench ARGS='--help'.
 PYTHON ?= python3
 BIND ?= 127.0.0.1:8888
 VENV := .venv
@@ -17,7 +17,7 @@ lower = $(shell echo "$(1)" | tr A-Z a-z)
 PLATFORM := $(shell uname -s | tr A-Z a-z)-$(subst aarch64,arm64,$(subst x86_64,amd64,$(shell uname -m)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast explore backlogs test-injection test-groups test-group-cases test-gangs test-group-incidents test-admission mutate test-upstream test-versions test-faults test-strangers test-jobs test-webhook-gangs soak fuzz fuzz-answers lint bench bench-cluster bench-webhook manifests docs docs-reference golden wheel dist test-distribution image-context image image-smoke sign push-chart binary krew release-notes audit test-workflows clean
+.PHONY: help setup run test test-fast explore backlogs test-injection test-groups test-group-cases test-gangs test-group-incidents test-admission test-controllers mutate test-upstream test-versions test-faults test-strangers test-jobs test-webhook-gangs soak fuzz fuzz-answers lint bench bench-cluster bench-webhook manifests docs docs-reference golden wheel dist test-distribution image-context image image-smoke sign push-chart binary krew release-notes audit test-workflows clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -81,6 +81,9 @@ test-admission: $(READY) ## compare what becomes of 2,000 generated pods and wor
 
 test-scheduler-files: $(READY) ## compare the doctor's verdict on 1,000 generated files with kube-scheduler's; SEED=2 for others
 	SCHEDULER_FILES=1000 $(VENV)/bin/pytest tests/policy/test_scheduler_files.py
+
+test-controllers: $(READY) ## compare 300 drains, scale-downs and removals of nodes with a real control plane; about fifteen minutes
+	@$(VENV)/bin/python -m tests.offline.controllers.live_operations $(ARGS)
 
 test-groups: $(READY) ## compare 2,000 generated pod groups with the stock scheduler, step by step; about five minutes
 	@$(VENV)/bin/python -m tests.group_conformance $(ARGS)
