@@ -17,7 +17,7 @@ lower = $(shell echo "$(1)" | tr A-Z a-z)
 PLATFORM := $(shell uname -s | tr A-Z a-z)-$(subst aarch64,arm64,$(subst x86_64,amd64,$(shell uname -m)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast explore backlogs test-injection test-groups test-group-cases test-gangs test-group-incidents test-admission test-controllers mutate test-upstream test-versions test-faults test-strangers test-jobs test-webhook-gangs soak fuzz fuzz-answers lint bench bench-cluster bench-webhook manifests docs docs-reference golden wheel dist test-distribution image-context image image-smoke sign push-chart binary krew release-notes audit test-workflows clean
+.PHONY: help setup run test test-fast explore backlogs test-injection test-groups test-group-cases test-gangs test-group-incidents test-admission test-controllers mutate test-upstream test-versions test-faults test-strangers test-jobs test-webhook-gangs soak fuzz fuzz-answers lint bench bench-cluster bench-webhook manifests docs docs-reference golden wheel dist test-distribution image-context image image-smoke sign push-chart binary krew release-notes audit test-workflows test-chart clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -99,6 +99,9 @@ mutate: $(READY) ## change the code in 2,000 places, one at a time, and report w
 
 test-workflows: $(READY) ## check the workflows of .github with actionlint
 	$(VENV)/bin/pytest tests/distribution/test_workflows.py
+
+test-chart: $(READY) ## install, change, remove and reinstall every shape on a real API server; takes about ten minutes
+	$(VENV)/bin/pytest tests/manifests tests/installation
 
 test-distribution: $(READY) ## install the wheel into an empty environment with the newest packages that it asks for, and use it
 	INSTALL=all $(VENV)/bin/pytest tests/distribution

@@ -90,6 +90,7 @@ def flags(command: click.Command) -> set[str]:
 
 OTHERS = {"--set", "--wait", "--reset-then-reuse-values", "--server-side", "--pods"}  # helm's, kubectl's, examples'
 OTHERS |= {"--help", "--runtime-config", "--kube-scheduler-arg"}  # everybody's, kube-apiserver's, k3s'
+OTHERS |= {"--no-hooks", "--values", "--kube-version"}  # helm's, too
 OTHERS |= {"--workers", "--threads", "--preload", "--keep-alive", "--http-parser"}  # gunicorn's
 OTHERS |= {"--gil", "--native", "--nonblocking"}  # py-spy's
 OTHERS |= {"--part", "--nodes", "--workload", "--repeat", "--nice"}  # of make bench, bench-cluster and bench-webhook
