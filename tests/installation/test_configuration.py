@@ -11,9 +11,10 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from extender.app.doctor.finding import Level
-from extender.app.doctor.scheduler_config import check_entry, check_sampling, extenders_in
+from extender.app.doctor.finding import Finding, Level
+from extender.app.doctor.scheduler_config import check_entry, check_sampling
 from extender.cli.main import cli
+from extender.policy.loading import load_scheduler_configuration
 from extender.policy.recommended import SCHEDULER_CONFIGURATION
 from tests.manifests.rendering import MANIFESTS, NAMES, ROOT
 
@@ -64,6 +65,13 @@ def comparable(configuration: Configuration) -> Configuration:
     }
 
 
+def objections(configuration: Configuration) -> list[Finding]:
+    """Returns what the doctor has to say against it."""
+    policy = load_scheduler_configuration(yaml.safe_dump(configuration).encode())
+    (entry,) = policy.extenders
+    return [each for each in (*check_entry(entry, None), *check_sampling(policy)) if each.level != Level.OK]
+
+
 def test_all_of_them_are_the_same(tmp_path: Path) -> None:
     """The manifests are the chart's (tests/manifests/test_chart.py)."""
     found = configurations(tmp_path)
@@ -74,9 +82,7 @@ def test_all_of_them_are_the_same(tmp_path: Path) -> None:
 
 def test_the_doctor_warns_of_none(tmp_path: Path) -> None:
     for source, configuration in configurations(tmp_path).items():
-        (config,), faults = extenders_in(configuration)
-        found = [*faults, *check_entry(config, None), *check_sampling(configuration)]
-        assert [each.message for each in found if each.level != Level.OK] == [], source
+        assert [each.message for each in objections(configuration)] == [], source
 
 
 @pytest.mark.parametrize("key", ["percentageOfNodesToScore", "nodeCacheCapable", "preemptVerb", "bindVerb"])
@@ -84,6 +90,4 @@ def test_the_doctor_misses_each_part(key: str) -> None:
     configuration = yaml.safe_load(SCHEDULER_CONFIGURATION)
     configuration.pop(key, None)
     configuration["extenders"][0].pop(key, None)
-    (config,), _ = extenders_in(configuration)
-    found = [*check_entry(config, None), *check_sampling(configuration)]
-    assert [each.level for each in found if each.level != Level.OK] == [Level.WARN]
+    assert [each.level for each in objections(configuration)] == [Level.WARN]
