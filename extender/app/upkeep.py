@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from extender.app import time_limits
 from extender.app.feed import ClusterFeed, Staleness
 from extender.app.housekeeping import HOUSEKEEPING_SECONDS, REPAIR_SECONDS, compare, limit_process, relist_interrupted
 from extender.app.live_lookups import announcement
@@ -88,6 +89,7 @@ def set_up(
     policy_reloaded: PolicyReloaded = lambda _faults: None,
 ) -> Setup:
     """Reads the policy, prepares the recording, and returns the Setup. Raises ConfigurationError or OSError."""
+    time_limits.warn(settings)
     observation = Observation(settings, command, metrics, clock)
     hanging = HangingCalls(clock)
     reload = PolicyReload(settings, metrics, policy_reloaded, clock, hanging)

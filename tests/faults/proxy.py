@@ -13,7 +13,7 @@ import re
 import ssl
 import threading
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any, Self
 
@@ -52,6 +52,7 @@ class FaultyProxy:
         self._client_context = ssl.create_default_context(cafile=str(directory / "ca.pem"))
         self._flowing = asyncio.Event()
         self._flowing.set()
+        self.lag_seconds = 0.0  # every watch event is delivered so much later
         self._to_lose: list[tuple[bytes, ...]] = []
         self._late: set[asyncio.Future[bytes]] = set()
         self._is_held: Callable[[Request], bool] = lambda _: False
@@ -254,11 +255,34 @@ class FaultyProxy:
 
     async def _relay(self, client: Client, answer: UpstreamAnswer, *, slow: bool) -> None:
         send = client.send_in_drops if slow else client.send
-        async for piece in answer.pieces():
+        async for piece in self._delayed(answer):
             await self._flowing.wait()
             if kept := b"".join(line for line in piece.splitlines(keepends=True) if not self._loses(line)):
                 await send(b"%x\r\n%b\r\n" % (len(kept), kept))
         await client.send(_LAST_CHUNK)
+
+    async def _delayed(self, answer: UpstreamAnswer) -> AsyncIterator[bytes]:
+        """Yields each piece `lag_seconds` after it came."""
+        pieces: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+
+        async def read() -> None:
+            try:
+                async for piece in answer.pieces():
+                    pieces.put_nowait((self._loop.time() + self.lag_seconds, piece))
+            finally:
+                pieces.put_nowait((0.0, b""))
+
+        reading = asyncio.create_task(read())
+        try:
+            while True:
+                due_at, piece = await pieces.get()
+                await asyncio.sleep(max(0.0, due_at - self._loop.time()))
+                if not piece:
+                    break
+                yield piece
+            await reading  # raises what has ended the answer
+        finally:
+            reading.cancel()
 
     def _loses(self, line: bytes) -> bool:
         for parts in self._to_lose:

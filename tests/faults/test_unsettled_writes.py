@@ -77,6 +77,7 @@ class Fate(Enum):
 class Exit(Enum):
     """How its sender ends."""
 
+    NONE = "lives on"
     SIGTERM = "SIGTERM"
     STAND_BACK = "stands back"
     WORKER = "worker killed"
@@ -246,15 +247,21 @@ class Case:
     elects: bool
     exit: Exit
     fate: Fate
+    lag_seconds: float = 0.0
+    recreates: bool = False
 
     @property
     def id(self) -> str:
         shape = f"{self.verb}{' with an election' if self.elects else ''}"
-        return f"{self.kind.name}, {shape}: {self.exit.value}, {self.fate.value}"
+        lag = f", watches {self.lag_seconds:g} s late" if self.lag_seconds else ""
+        recreated = ", the node is created again" if self.recreates else ""
+        return f"{self.kind.name}, {shape}: {self.exit.value}, {self.fate.value}{lag}{recreated}"
 
     @property
     def makes_sense(self) -> bool:
         """See the rules at the head of this file."""
+        if self.exit is Exit.NONE and not isinstance(self.kind, Bind):
+            return False
         workers = self.exit in (Exit.WORKER, Exit.WORKER_TWICE)
         if self.verb == "serve":
             return isinstance(self.kind, Bind) and (self.elects or self.exit is not Exit.STAND_BACK)
@@ -271,6 +278,16 @@ MATRIX = [
     for kind, verb, elects, way, fate in product(KINDS, ("serve", "schedule"), (False, True), Exit, Fate)
     if (case := Case(kind, verb, elects, way, fate)).makes_sense
 ]
+MATRIX += [
+    case
+    for verb, way, fate, (lag_seconds, recreates) in product(
+        ("serve", "schedule"),
+        (Exit.NONE, Exit.WORKER_TWICE, Exit.WHOLE),
+        (Fate.LATE, Fate.NEVER),
+        ((5.0, False), (17.0, False), (30.0, False), (0.0, True), (17.0, True)),
+    )
+    if (case := Case(Bind(), verb, False, way, fate, lag_seconds, recreates)).makes_sense
+]
 PART = [
     Case(Bind(), "serve", True, Exit.SIGTERM, Fate.LATE),
     Case(Bind(), "serve", False, Exit.WORKER_TWICE, Fate.LATE),
@@ -278,6 +295,9 @@ PART = [
     Case(Eviction(), "schedule", True, Exit.SIGTERM, Fate.LATE),
     Case(Bind(), "schedule", True, Exit.SIGTERM, Fate.NEVER),
     Case(Bind(), "serve", True, Exit.SIGTERM, Fate.ANSWERED),
+    Case(Bind(), "serve", False, Exit.NONE, Fate.LATE, recreates=True),
+    Case(Bind(), "serve", False, Exit.WORKER_TWICE, Fate.LATE, recreates=True),
+    Case(Bind(), "schedule", False, Exit.WHOLE, Fate.NEVER, lag_seconds=17.0),
 ]
 
 
@@ -297,7 +317,7 @@ class Stage:
         """Has the first process write, and the write held back: without an answer, or under way if it is killed."""
         kind = self.case.kind
         if self.case.fate is not Fate.ANSWERED:
-            resets = self.case.exit in (Exit.SIGTERM, Exit.STAND_BACK)
+            resets = self.case.exit in (Exit.NONE, Exit.SIGTERM, Exit.STAND_BACK)
             self.proxy.hold(lambda request: kind.is_held(request, self.proxy.held), resets=resets)
         kind.provoke(self.scene)
         if self.case.verb == "serve":
@@ -311,6 +331,21 @@ class Stage:
     def end(self) -> None:
         """Ends the first process."""
         time.sleep(0.5)  # an answer that did not come is known by now
+        if self.case.recreates:
+            self.scene.client.delete("Node", "n1")
+            self._ask_for_another_place()
+        self._end_first()
+        self.proxy.let_pass()
+        if self.case.exit is Exit.SIGTERM and self.standby is None:
+            assert wait_until(lambda: self.first.ended)
+        if self.first.ended and self.standby is None:
+            self.next.start()
+        if self.case.exit is Exit.WHILE_SETTLING:
+            self._end_who_settles()
+        if self.case.recreates:
+            self.case.kind.prepare(self.scene)
+
+    def _end_first(self) -> None:
         match self.case.exit:
             case Exit.SIGTERM:
                 self.first.terminate()
@@ -325,13 +360,13 @@ class Stage:
                 self.first.kill_worker()
             case Exit.WHOLE | Exit.WHILE_SETTLING:
                 self.first.kill()
-        self.proxy.let_pass()
-        if self.case.exit is Exit.SIGTERM and self.standby is None:
-            assert wait_until(lambda: self.first.ended)
-        if self.first.ended and self.standby is None:
-            self.next.start()
-        if self.case.exit is Exit.WHILE_SETTLING:
-            self._end_who_settles()
+
+    def _ask_for_another_place(self) -> None:
+        """The scheduler, which has no answer to its bind, tries another node. The node of the write is deleted."""
+        if self.case.verb == "serve":
+            self.scene.create(sized("n2", "0").obj())
+            time.sleep(1.0)
+            self._bind(self.first, "a", "n2")
 
     def _end_who_settles(self) -> None:
         settling = self.standby or self.next
@@ -377,8 +412,8 @@ class Stage:
                     self._bind(each, name)
             time.sleep(0.3)
 
-    def _bind(self, process: Lives, name: str) -> None:
-        body = {"PodName": name, "PodNamespace": "default", "PodUID": self.scene.uid(name), "Node": "n1"}
+    def _bind(self, process: Lives, name: str, node: str = "n1") -> None:
+        body = {"PodName": name, "PodNamespace": "default", "PodUID": self.scene.uid(name), "Node": node}
         with suppress(OSError, http.client.HTTPException):
             connection = http.client.HTTPConnection("127.0.0.1", process.port, timeout=15)
             connection.request("POST", "/scheduler/bind", json.dumps(body), {"Content-Type": "application/json"})
@@ -388,7 +423,7 @@ class Stage:
 
 @contextmanager
 def staged(case: Case, control_plane: ControlPlane, directory: Path) -> Iterator[Stage]:
-    """The first process goes through the proxy, and leads; all others go to the API server."""
+    """The first process goes through the proxy, and leads. The others do so only if watches are to be late."""
     election = ELECTION if case.elects else ("--no-leader-elect",) * (case.verb == "schedule")
 
     def process(kubeconfig: str, settings: Mapping[str, str] = TIMES) -> Lives:
@@ -396,8 +431,9 @@ def staged(case: Case, control_plane: ControlPlane, directory: Path) -> Iterator
 
     with ExitStack() as stack:
         proxy = stack.enter_context(proxy_before(control_plane, Injector(0, Severity({}, (0.0, 0.0)))))
+        proxy.lag_seconds = case.lag_seconds
         through = str(kubeconfig_through(proxy, control_plane, directory))
-        direct = str(control_plane.kubeconfig)
+        direct = through if case.lag_seconds else str(control_plane.kubeconfig)
         limit = {"EXTENDER_MAX_STALENESS_SECONDS": f"{STALE_SECONDS}"} if case.exit is Exit.STAND_BACK else {}
         first = stack.enter_context(process(through, {**TIMES, **limit}))
         assert wait_until(lambda: leads(first, elects=case.elects), 60), first.log()

@@ -19,7 +19,7 @@ from extender.runtime.ports import LONG_AGO, Sink, Telemetry
 
 LONGEST_LINE_BYTES = 64 * 1024 * 1024
 # Deletions are kept for longer than a survey takes, because the survey compares its list with them.
-_DELETION_SECONDS = 300.0
+DELETION_SECONDS = 300.0
 
 
 class WatchEvent(msgspec.Struct, gc=False):
@@ -195,7 +195,7 @@ class Reflector:
         """
         self.deletions[obj.uid] = Deletion(obj.metadata.resource_version, now)
         self.delivered.pop(obj.uid, None)
-        while now - self.deletions[oldest := next(iter(self.deletions))].at > _DELETION_SECONDS:
+        while now - self.deletions[oldest := next(iter(self.deletions))].at > DELETION_SECONDS:
             del self.deletions[oldest]
 
     def _version_of(self, obj: Object) -> int:
