@@ -232,7 +232,8 @@ def pods_of(state: ClusterState, target: str) -> list[PodInfo]:
     workloads = {key: (info.pod.namespace, workload_of(info.pod)) for key, info in state.infos.items()}
     infos = [state.infos[key] for key, workload in workloads.items() if workload == (namespace, name)]
     if not infos and controller_of(state, target) is None:
-        others = {name: f"{namespace}/{kind[0]}/{name}" for namespace, name in workloads.values() if name}
+        stored = [(obj.namespace, obj.name) for obj in state.objects.all(_BY_KIND[of_kind]).values()]
+        others = {name: f"{namespace}/{kind[0]}/{name}" for namespace, name in (*stored, *workloads.values()) if name}
         similar = did_you_mean([others[near] for near in nearest(name, others)])
         raise UnknownPod(f"{target} has no pods in this cluster that could be copied or deleted{similar}")
     return infos

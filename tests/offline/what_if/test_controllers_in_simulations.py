@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from extender import Cluster
+from extender.errors import UnknownPod
 from extender.offline.what_if.result import SimulationResult, as_text
 from extender.offline.what_if.scenario import Scenario
 from tests.builders import Object, make_node, make_pdb, make_pod
@@ -182,6 +183,11 @@ def test_a_workload_without_replicas_is_counted_and_scaled_by_its_template(kind:
     assert cluster.capacity([f"default/{short}/web"]).total == 2
     result = cluster.simulate(Scenario(scale=[(f"default/{short}/web", 3)]))
     assert (len(result.placements), len(result.remaining)) == (2, 1)
+
+
+def test_a_workload_without_pods_is_suggested() -> None:
+    with pytest.raises(UnknownPod, match=r"did you mean default/deploy/web\?"):
+        Cluster.from_objects([*NODES, workload("Deployment")]).capacity(["default/deploy/wbe"])
 
 
 def test_new_replicas_have_the_template_of_the_workload_not_that_of_an_old_pod() -> None:
