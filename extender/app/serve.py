@@ -50,6 +50,7 @@ from extender.runtime.product_version import product_version
 from extender.runtime.threads import Ticker
 from extender.runtime.unsettled import UnsettledWrites
 from extender.scheduler.group_members import MemberJudge
+from extender.scheduler.rule_preemption import check_preemption
 from extender.table.features import FeatureGates
 from extender.verbs.bind import Bind, PermitWait
 from extender.verbs.filter import Filter
@@ -84,6 +85,7 @@ def serve(settings: Settings) -> None:
     _check_callers(settings)
     policy = policy_of(settings.policy, settings.provider, access=settings.access)
     _check_groups(settings, parsed(settings.feature_gates, policy.features))
+    _check_preemption(settings, policy)
     check_places(settings)
     factory = feed_factory_of(settings, watch=policy.watch)
     writes = UnsettledWrites(settings.settle_seconds)
@@ -112,6 +114,12 @@ def _check_groups(settings: Settings, features: FeatureGates) -> None:
         raise ConfigurationError(
             ["coscheduling: cannot be set with the feature gate GenericWorkload, because a pod has only one PodGroup"]
         )
+
+
+def _check_preemption(settings: Settings, policy: Policy) -> None:
+    """Raises ConfigurationError if preemptForRules is set, but the policy turns preemption off."""
+    if settings.preempt_for_rules:
+        check_preemption(policy.profiles)
 
 
 def build(settings: Settings) -> ExtenderApp:
@@ -278,6 +286,7 @@ class WebhookProcess:
     def _adopt(self, policy: Policy, text: str) -> None:
         """Uses this policy from the next call on. Raises ConfigurationError if the policy needs a restart."""
         refuse_changes(_fixed(self._policy), _fixed(policy))
+        _check_preemption(self._setup.settings, policy)
         self._profiles.replace(policy.profiles)
         put_in_force(policy.profiles, self._running_process, self._policy.profiles)
         self._policy = policy

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 
@@ -19,13 +19,14 @@ import numpy as np
 from msgspec import structs
 
 from extender.cache.cache import Cache
-from extender.errors import ClusterError, DeadlineExceeded
+from extender.errors import ClusterError, ConfigurationError, DeadlineExceeded
 from extender.framework.find_fit import Fit, find_fit
 from extender.framework.profile import Profile, Profiles
 from extender.framework.status import Code
 from extender.groups import GroupRules, Leaf, decide_group
 from extender.groups.group_preemption import preempt_for_group
 from extender.model.scheduling.pod_groups import PodGroup
+from extender.plugins.registry import default_profile
 from extender.plugins.users.predicate import CustomPredicate, without_users_predicates
 from extender.preemption import preempt
 from extender.runtime.clock import NO_LIMIT, TimeLimit
@@ -118,7 +119,7 @@ class RulePreemption:
 
         Returns None if the pod fits, if kube-scheduler can preempt for it, or if no eviction helps.
         """
-        profile = self._profiles.of(info.pod)
+        profile = beside_scheduler(self._profiles.of(info.pod))
         with self._cache.snapshot("preemption", self._limit.begin()) as table:
             fit = find_fit(profile, info, table, table.nodes.rows)
             rows, other_rows = _may_be_preempted(fit, _rules_of(profile))
@@ -146,7 +147,7 @@ class RulePreemption:
 
         Raises ClusterError if a victim is being bound, because its Binding may already be on its way to the API server.
         """
-        profile = self._profiles.of(info.pod)
+        profile = beside_scheduler(self._profiles.of(info.pod))
         by_scheduler = without_users_predicates(profile)
         if profile.preemption is None or by_scheduler is None:
             return None
@@ -203,6 +204,30 @@ class RulePreemption:
             names,
             plan.group.key if plan.group else "none",
         )
+
+
+def beside_scheduler(profile: Profile) -> Profile:
+    """Returns the profile with kube-scheduler's default filters and preemption if it has only users' predicates.
+
+    A policy for `extender serve` usually disables all in-tree plugins, because kube-scheduler runs them. Victims are
+    nevertheless chosen with these plugins: without them, pods would be evicted from nodes that kube-scheduler refuses.
+    """
+    if profile.preemption is not None or any(not isinstance(rule, CustomPredicate) for rule in profile.predicates):
+        return profile
+    default = default_profile()
+    predicates = [*default.predicates, *profile.predicates]
+    return replace(profile, predicates=predicates, filter_order=(), preemption=default.preemption, disabled_filters=())
+
+
+def check_preemption(profiles: Iterable[Profile]) -> None:
+    """Raises ConfigurationError if the rules of a profile could never evict a pod, because its preemption is off."""
+    off = [profile.name for profile in profiles if _rules_of(profile) and beside_scheduler(profile).preemption is None]
+    if off:
+        message = (
+            "preemptForRules: no pod could be evicted, because the policy disables DefaultPreemption but keeps other "
+            "in-tree filters; enable DefaultPreemption at postFilter, or disable all plugins at multiPoint"
+        )
+        raise ConfigurationError([f"{message} (profile {name})" for name in off])
 
 
 def _with_priority(group: PodGroup, members: Sequence[PodInfo]) -> PodGroup:

@@ -61,6 +61,46 @@ def test_a_client_ca_without_names_is_warned_of(
     assert len(served) == 1
 
 
+PAINTERS = """from extender import PodInfo, Rows, Table, predicate
+
+
+@predicate(sees_pods=True)
+def one_painter(pod: PodInfo, table: Table, rows: Rows) -> object:
+    return rows >= 0
+"""
+ALL, PREEMPTION = ({"disabled": [{"name": name}]} for name in ("*", "DefaultPreemption"))
+ONE_RULE = {"enabled": [{"name": "painters:one_painter"}]}
+
+
+@pytest.mark.parametrize(
+    ("plugins", "starts"),
+    [
+        pytest.param({}, True, id="all in-tree plugins"),
+        pytest.param({"multiPoint": ALL}, True, id="rules alone"),
+        pytest.param(
+            {"multiPoint": ALL, "postFilter": {"enabled": [{"name": "DefaultPreemption"}]}}, True, id="enabled"
+        ),
+        pytest.param({"multiPoint": PREEMPTION}, False, id="only DefaultPreemption is disabled"),
+        pytest.param({"postFilter": ALL}, False, id="postFilter is disabled"),
+    ],
+)
+def test_preemption_for_rules_does_not_start_with_a_policy_that_turns_it_off(
+    served: list[Settings], tmp_path: Path, plugins: dict[str, object], starts: bool
+) -> None:
+    (tmp_path / "painters.py").write_text(PAINTERS)
+    profile = {"schedulerName": "default-scheduler", "plugins": {**plugins, "filter": ONE_RULE}}
+    header = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(json.dumps({**header, "profiles": [profile]}))
+    serve(settings(policy=policy))
+    if not starts:
+        with pytest.raises(ConfigurationError, match="preemptForRules: no pod could be evicted"):
+            serve(settings(policy=policy, preempt_for_rules=True))
+    else:
+        serve(settings(policy=policy, preempt_for_rules=True))
+    assert len(served) == 1 + starts
+
+
 def test_no_verb_takes_the_place_of_a_page() -> None:
     app = application(settings(simulate=True), feed_factory_of(settings()), UnsettledWrites(10.0))
     pages = [rule.rule for rule in app.url_map.iter_rules() if not rule.rule.startswith("/scheduler/")]

@@ -13,7 +13,7 @@ import pytest
 
 from extender import PodInfo, Rows, Table, Wait, permit, predicate
 from extender.app.housekeeping import preempt
-from extender.errors import Refused
+from extender.errors import ConfigurationError, Refused
 from extender.framework.permit import Permits
 from extender.framework.profile import Profiles
 from extender.model.pod import Pod
@@ -24,7 +24,7 @@ from extender.runtime.clock import NO_LIMIT, ManualClock, TimeLimit
 from extender.runtime.ports import Telemetry
 from extender.scheduler.group_members import MemberJudge
 from extender.scheduler.preemption import VictimEvictor
-from extender.scheduler.rule_preemption import RulePreemption
+from extender.scheduler.rule_preemption import RulePreemption, check_preemption
 from extender.table.features import FeatureGates
 from extender.verbs.bind import Bind, PermitWait
 from extender.verbs.filter import Filter
@@ -147,6 +147,37 @@ def test_the_victim_goes_and_the_pod_is_nominated() -> None:
     assert webhook.recorded == [("Preempted", "Preempted by pod p on node n1")]
     assert (webhook.cache.nominated_node("p"), webhook.counted) == ("n1", [1])
     assert "preemption" in webhook.cache._locked._managers  # the label of the time that it waits for the cache's lock
+
+
+@pytest.fixture
+def rules_only() -> dict[str, Any]:
+    """The options of a profile that disables every in-tree plugin, DefaultPreemption too, as README and rules.md do."""
+    return {"predicates": [one_painter.rule("painting", {}, OfflineHost())], "preemption": None}
+
+
+def test_a_policy_of_rules_alone_evicts_only_where_kube_schedulers_filters_pass(rules_only: dict[str, Any]) -> None:
+    """n2 has the cheaper victim, but is too small; n3 has no painter, but is too small as well."""
+    nodes = (node("n1"), node("n2", cpu="500m"), node("n3", cpu="500m"))
+    webhook = Webhook(*nodes, painter("low", 1, "n1"), painter("lower", 0, "n2", cpu="100m"), P, **rules_only)
+    assert webhook.ask(P, "n1") == []
+    webhook.turn()
+    assert (webhook.evicted, webhook.nominated) == (["low"], [("p", "n1")])
+
+
+def test_a_policy_of_rules_alone_leaves_to_kube_scheduler_what_it_can_preempt_for(rules_only: dict[str, Any]) -> None:
+    full = make_pod("full").uid("full").req(cpu="4").priority(1).node("n2")
+    webhook = Webhook(node("n1"), node("n2"), painter("low", 1, "n1"), full, P, **rules_only)
+    assert webhook.ask(P, "n1") == []
+    webhook.turn()
+    assert webhook.evicted == []
+
+
+def test_a_policy_with_preemption_off_beside_in_tree_filters_is_refused(rules_only: dict[str, Any]) -> None:
+    default = provider("DefaultProvider")
+    check_preemption([default, replace(default, **rules_only), replace(default, preemption=None)])
+    kept = replace(default, **rules_only | {"predicates": [*default.predicates, *rules_only["predicates"]]})
+    with pytest.raises(ConfigurationError, match="enable DefaultPreemption at postFilter"):
+        check_preemption([kept])
 
 
 def test_while_the_victim_leaves_no_other_goes_even_if_the_nomination_is_lost() -> None:
