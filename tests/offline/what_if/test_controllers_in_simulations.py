@@ -186,8 +186,8 @@ def test_a_workload_without_replicas_is_counted_and_scaled_by_its_template(kind:
 
 
 def test_a_workload_without_pods_is_suggested() -> None:
-    with pytest.raises(UnknownPod, match=r"did you mean default/deploy/web\?"):
-        Cluster.from_objects([*NODES, workload("Deployment")]).capacity(["default/deploy/wbe"])
+    with pytest.raises(UnknownPod, match="did you mean default/deploy/web"):
+        Cluster.from_objects([*NODES, workload("Deployment")]).capacity(["default/deploy/webs"])
 
 
 def test_new_replicas_have_the_template_of_the_workload_not_that_of_an_old_pod() -> None:
