@@ -51,7 +51,7 @@ class Cluster:
             as a mapping or as an object; None for kube-scheduler's defaults.
 
     Attributes:
-        notes: remarks on what could not be read from a live cluster.
+        notes: remarks on what was left out of a file, or could not be read from a live cluster.
 
     Raises:
         MalformedCluster: an object has a malformed quantity.
@@ -72,7 +72,10 @@ class Cluster:
         from extender.offline.manifests.files import load_snapshot  # the YAML parser is needed only here
 
         profiles = profiles_of(policy)
-        return cls(load_snapshot(Path(path), profiles.watch if profiles else ()), profiles)
+        notes: list[str] = []
+        cluster = cls(load_snapshot(Path(path), profiles.watch if profiles else (), notes), profiles)
+        cluster.notes = notes
+        return cluster
 
     @classmethod
     def from_kubeconfig(

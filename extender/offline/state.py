@@ -58,11 +58,14 @@ class ClusterState:
                 self.add(obj)
 
     @classmethod
-    def load(cls, path: Path, profiles: Profiles | None = None) -> ClusterState:
-        """Loads a cluster from a file, a directory or standard input (`-`). Raises MalformedCluster, OSError."""
+    def load(cls, path: Path, profiles: Profiles | None = None, notes: list[str] | None = None) -> ClusterState:
+        """Loads a cluster from a file, a directory or standard input (`-`). Raises MalformedCluster, OSError.
+
+        `notes` gets remarks on what was left out.
+        """
         from extender.offline.manifests.files import load_snapshot  # the YAML parser is needed only here
 
-        return cls(load_snapshot(path, profiles.watch if profiles else ()), profiles)
+        return cls(load_snapshot(path, profiles.watch if profiles else (), notes), profiles)
 
     def copy(self, profiles: Profiles | None = None) -> ClusterState:
         """Returns an independent copy, which decides by `profiles` if they are given."""

@@ -1,7 +1,8 @@
 """Reads users' YAML as kubectl and kube-scheduler do, but with limited depth and aliases, and no duplicate keys.
 
 Scalars have the types that Go's YAML 1.1 library gives them, and pass through JSON there: dates stay strings, and 16.0
-is the number 16. Source: go.yaml.in/yaml/v2 resolve.go, sigs.k8s.io/yaml.
+is the number 16. One exception: `y` and `n` are text, because they are good names, unless `load_first` reads them.
+Source: go.yaml.in/yaml/v2 resolve.go, sigs.k8s.io/yaml.
 
 Values are built from the parser's events, because libyaml's composer overflows the stack on deep nesting and ends the
 process (seen with 300,000 brackets). Keys are always strings, as in JSON: in `on: 1` the key is "on".
@@ -13,6 +14,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -30,9 +32,10 @@ _MERGE = "<<"
 _TAGS = frozenset(f"{_CORE}{name}" for name in ("str", "int", "float", "bool", "null", "map", "seq"))
 _WORDS: Mapping[str, object] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
-    **{word: value for words, value in (("y yes true on", True), ("n no false off", False)) for word in words.split()
+    **{word: value for words, value in (("yes true on", True), ("no false off", False)) for word in words.split()
        for word in (word, word.capitalize(), word.upper())},
 }  # fmt: skip
+_LETTERS = {"y": True, "Y": True, "n": False, "N": False}
 _INTEGER = re.compile(r"[-+]?(0[xX][0-9a-fA-F]+|0[oO]?[0-7]+|0[bB][01]+|0|[1-9][0-9]*)", re.ASCII)
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.ASCII)
 _NOT_A_NUMBER = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
@@ -53,8 +56,11 @@ def load(text: bytes | str) -> object:
 
 
 def load_first(text: bytes | str) -> tuple[object, bool]:
-    """Returns the first document in `text`, and True if more follow. Raises MalformedInput, as `load` does."""
-    documents = load_all(text)
+    """Returns the first document in `text`, and True if more follow. Raises MalformedInput, as `load` does.
+
+    This is how kube-scheduler reads its configuration: `y` and `n` without quotes are true and false.
+    """
+    documents = load_all(text, _LETTERS)
     document = next(documents, None)
     try:
         return document, next(documents, None) is not None
@@ -62,10 +68,14 @@ def load_first(text: bytes | str) -> tuple[object, bool]:
         return document, True
 
 
-def load_all(text: bytes | str) -> Iterator[object]:
-    """Yields the documents in `text`. Raises MalformedInput, as `load` does, when it reaches a mistake."""
+def load_all(text: bytes | str, letters: Mapping[str, object] = MappingProxyType({})) -> Iterator[object]:
+    """Yields the documents in `text`. Raises MalformedInput, as `load` does, when it reaches a mistake.
+
+    Args:
+        letters: further words without quotes that are not text -> their values.
+    """
     try:
-        yield from _Builder(yaml.parse(text, yaml.CSafeLoader)).documents()
+        yield from _Builder(yaml.parse(text, yaml.CSafeLoader), letters).documents()
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         note = " (this is not valid YAML)" if isinstance(error, _SYNTAX_ERRORS) else ""
@@ -81,8 +91,9 @@ def load_all(text: bytes | str) -> Iterator[object]:
 class _Builder:
     """Builds the values of one YAML stream from the parser's events."""
 
-    def __init__(self, events: Iterator[_NodeEvent]) -> None:
+    def __init__(self, events: Iterator[_NodeEvent], letters: Mapping[str, object]) -> None:
         self._events = events
+        self._letters = letters
         self._anchors: dict[str, tuple[object, int]] = {}  # anchor -> (its value, the number of values in it)
         self._built = 0
         self._from_aliases = 0
@@ -114,7 +125,9 @@ class _Builder:
             return self._sequence(depth + 1)
         if event.tag not in (None, "!", f"{_CORE}str"):
             return _plain(event.value)
-        return _scalar(event) if event.implicit[0] else event.value
+        if not event.implicit[0]:
+            return event.value
+        return self._letters[event.value] if event.value in self._letters else _scalar(event)
 
     def _mapping(self, depth: int) -> dict[str, object]:
         mapping: dict[str, object] = {}

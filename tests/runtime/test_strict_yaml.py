@@ -30,7 +30,7 @@ def nested(depth: int) -> list[object]:
         ),
         pytest.param("1: a\nyes: b", {"1": "a", "yes": "b"}, id="keys are text as written"),
         pytest.param("a: 16.0\nb: 1e3\nc: 0o17\nd: 1_000", {"a": 16, "b": 1000, "c": 15, "d": 1000}, id="as Go reads"),
-        pytest.param("a: [y, Off, 1.2.3, -, +, .]", {"a": [True, False, "1.2.3", "-", "+", "."]}, id="words"),
+        pytest.param("a: [y, Off, 1.2.3, -, +, .]", {"a": ["y", False, "1.2.3", "-", "+", "."]}, id="words"),
         pytest.param("a: !!str 1\nb: !!int '2'\nc: !!map {}", {"a": "1", "b": 2, "c": {}}, id="harmless tags"),
         pytest.param(
             "x: &x {a: 1, b: 1}\ny: {<<: *x, a: 2}", {"x": {"a": 1, "b": 1}, "y": {"b": 1, "a": 2}}, id="a merge"

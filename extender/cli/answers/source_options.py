@@ -85,7 +85,8 @@ class Source:
         if self.cluster is not None and self.access != IN_CLUSTER:
             raise ConfigurationError(["--context, --as and --as-group are about a live cluster, not about --cluster"])
         if self.cluster is not None:
-            return ClusterState.load(self.cluster, self.profiles()), []
+            left_out: list[str] = []
+            return ClusterState.load(self.cluster, self.profiles(), left_out), left_out
         from extender.offline.live import read_state
 
         return read_state(

@@ -235,15 +235,22 @@ def _fault(device: PoolDevice) -> str:
 
 def _attribute_fault(spec: Device) -> str:
     for name, attribute in (spec.attributes or {}).items():
-        if attribute.version_value is not None:
-            if Semver.parse(attribute.version_value) is None:
-                return f"attribute {name}: parse semantic version: {attribute.version_value!r} is not one"
-        elif (attribute.int_value, attribute.bool_value, attribute.string_value) == (None, None, None):
+        versions = attribute.version_values or (attribute.version_value,)
+        wrong = next((version for version in versions if version is not None and Semver.parse(version) is None), None)
+        if wrong is not None:
+            return f"attribute {name}: parse semantic version: {wrong!r} is not one"
+        if attribute.values is not None or attribute.version_value is not None:
+            continue
+        if (attribute.int_value, attribute.bool_value, attribute.string_value) == (None, None, None):
             return f"attribute {name}: unsupported attribute value"
     return ""
 
 
 def _native(attribute: DeviceAttribute) -> Any:
+    if attribute.values is not None:
+        return (
+            [Semver.parse(str(each)) for each in attribute.values] if attribute.version_values else [*attribute.values]
+        )
     if attribute.version_value is not None:
         return Semver.parse(attribute.version_value)
     values = (attribute.int_value, attribute.bool_value, attribute.string_value)

@@ -20,6 +20,16 @@ class DeviceAttribute(Value, frozen=True):
     bool_value: bool | None = msgspec.field(name="bool", default=None)
     string_value: str | None = msgspec.field(name="string", default=None)
     version_value: str | None = msgspec.field(name="version", default=None)
+    int_values: tuple[Int64, ...] | None = msgspec.field(name="ints", default=None)
+    bool_values: tuple[bool, ...] | None = msgspec.field(name="bools", default=None)
+    string_values: tuple[str, ...] | None = msgspec.field(name="strings", default=None)
+    version_values: tuple[str, ...] | None = msgspec.field(name="versions", default=None)
+
+    @property
+    def values(self) -> tuple[int | str, ...] | None:
+        """The values of an attribute that is a list; None for any other attribute."""
+        lists = (self.int_values, self.bool_values, self.string_values, self.version_values)
+        return next((values for values in lists if values is not None), None)
 
 
 class CapacityRange(Value, frozen=True):

@@ -38,10 +38,12 @@ from extender.offline.state import ClusterState
 from extender.scheduler.binding.volume_reservations import bound
 from extender.table.object_index import Objects
 from extender.volumes.node_volumes import node_term
+from extender.volumes.volume_candidates import free_volumes, reserved_volume
 
 _POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 _GROUP_VERSION = "scheduling.k8s.io/v1beta1"
 _IMMEDIATE = "Immediate"
+_AVAILABLE = "Available"
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
 
@@ -71,9 +73,10 @@ def with_claims(state: ClusterState, pod: Pod) -> Pod:
 
 
 def create_companions(state: ClusterState, workload: Workload, pods: int = 1) -> None:
-    """Adds the objects that a workload's pods need: its controller, and the groups and claims in the manifest's file.
+    """Adds the objects that a workload's pods need: its controller, and what else is in the manifest's file.
 
-    A claim that the cluster already has is not changed.
+    An object that the cluster already has is not changed, except pod groups. Claims are added last, because a volume
+    or a StorageClass in the file may bind them.
 
     Args:
         pods: how many pods the workload may get.
@@ -85,12 +88,16 @@ def create_companions(state: ClusterState, workload: Workload, pods: int = 1) ->
         state.add(workload.owner)
         if isinstance(workload.owner, StatefulSet):
             _check_claim_templates(state, workload.owner, workload.names(pods))
-    for obj in workload.companions:
+    for obj in sorted(workload.companions, key=_creation_order):
         created = admitted(obj, state.objects)
         if isinstance(created, SchedulingGroup):
             state.add(created)
         elif state.objects.get(type(created), created.key) is None:
-            _create_claim(state, created)
+            _create(state, created)
+
+
+def _creation_order(obj: Object) -> int:
+    return 2 if isinstance(obj, PersistentVolumeClaim) else 1 if isinstance(obj, SchedulingGroup) else 0
 
 
 def _check_claim_templates(state: ClusterState, stateful_set: StatefulSet, pods: Sequence[str]) -> None:
@@ -107,11 +114,13 @@ def _check_claim_templates(state: ClusterState, stateful_set: StatefulSet, pods:
             admitted(replace(template, metadata=metadata), state.objects)
 
 
-def _create_claim(state: ClusterState, claim: Object) -> None:
-    if isinstance(claim, PersistentVolumeClaim):
-        _store_volume_claim(state, claim)
+def _create(state: ClusterState, obj: Object) -> None:
+    if isinstance(obj, PersistentVolumeClaim):
+        _store_volume_claim(state, obj)
+    elif isinstance(obj, PersistentVolume) and not obj.status.phase:
+        state.add(replace(obj, status=replace(obj.status, phase=_AVAILABLE)))
     else:
-        state.add(claim)
+        state.add(obj)
 
 
 def admit_new(state: ClusterState, workload: Workload) -> tuple[ClusterState, Admitted]:
@@ -122,14 +131,20 @@ def admit_new(state: ClusterState, workload: Workload) -> tuple[ClusterState, Ad
     Raises:
         MalformedCluster: the API server would refuse the pod; the message has the path of every fault.
     """
-    new, owner = state.admit(workload.manifest), workload.owner
+    owner = workload.owner
     has_claim_templates = isinstance(owner, StatefulSet) and owner.spec.volume_claim_templates
-    if not (has_claim_templates or workload.companions or _needs_claims(new.pod, state.objects)):
-        return state, new
-    copied = state.copy()
-    create_companions(copied, workload)
+    copied = state.copy() if has_claim_templates or workload.companions else None
+    if copied is not None:
+        create_companions(copied, workload)  # before the pod, whose priority class may be among them
+    new = (copied or state).admit(workload.manifest)
+    notes = [*workload.notes, *new.notes]
+    if copied is None:
+        if not _needs_claims(new.pod, state.objects):
+            return state, Admitted(new.pod, notes)
+        copied = state.copy()
+        create_companions(copied, workload)
     pod = with_claims(copied, new.pod)
-    return copied, Admitted(pod, [*new.notes, *missing_templates(pod, copied.objects)])
+    return copied, Admitted(pod, [*notes, *missing_templates(pod, copied.objects)])
 
 
 def replica(pod: Pod, name: str, uid: str) -> Pod:
@@ -296,8 +311,8 @@ def _create_volume_claim(
 def _store_volume_claim(state: ClusterState, claim: PersistentVolumeClaim) -> None:
     """Adds a new claim to `state`. A claim that names no StorageClass gets the default StorageClass.
 
-    The claim is bound at once if it names a free volume, or if its StorageClass binds immediately and provisions
-    volumes.
+    The claim is bound at once if it names a free volume, or if no StorageClass delays it and there is a suitable volume
+    or a provisioner for it.
     """
     if claim.spec.storage_class_name is None and BETA_STORAGE_CLASS_ANNOTATION not in claim.annotations:
         claim = replace(claim, spec=replace(claim.spec, storage_class_name=_default_class(state.objects)))
@@ -315,9 +330,21 @@ def _volume_of(state: ClusterState, claim: PersistentVolumeClaim) -> PersistentV
         volume = state.objects.get(PersistentVolume, claim.spec.volume_name)
         return bound(volume, claim) if volume and volume.spec.claim_ref is None else None
     storage_class = state.objects.get(StorageClass, claim.class_name)
-    if storage_class and storage_class.provisions and storage_class.volume_binding_mode == _IMMEDIATE:
-        return _provisioned(claim, storage_class)
-    return None
+    if storage_class is not None and storage_class.volume_binding_mode != _IMMEDIATE:
+        return None
+    if (volume := _existing_volume(state, claim)) is not None:
+        return bound(volume, claim)
+    return _provisioned(claim, storage_class) if storage_class is not None and storage_class.provisions else None
+
+
+def _existing_volume(state: ClusterState, claim: PersistentVolumeClaim) -> PersistentVolume | None:
+    """Returns the volume that the volume controller would bind the claim to: the reserved or the smallest one."""
+    reserved = reserved_volume(claim, state.table)
+    if reserved is not None:
+        return reserved.volume
+    free = free_volumes(claim.class_name, state.table)
+    suitable = free.suitable(claim).nonzero()[0]
+    return free.volumes[suitable[0]].volume if suitable.size else None
 
 
 def _provisioned(claim: PersistentVolumeClaim, storage_class: StorageClass) -> PersistentVolume:

@@ -1,4 +1,4 @@
-"""Reads the pod groups and claims that are in the same file as pods, and admits them as the API server would.
+"""Reads the objects that are in the same file as pods, such as claims and classes, and admits them as the API server.
 
 `validation.groups_and_claims` checks an object alone; this module makes the checks that depend on other objects.
 """
@@ -17,18 +17,21 @@ from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup, Sc
 from extender.model.volumes.storage import PersistentVolumeClaim
 from extender.model.workloads import Namespace, PriorityClass
 from extender.offline.manifests import limit_ranges, schema
-from extender.offline.manifests.objects import admitted_priority, identified, named, refused, to_object
+from extender.offline.manifests.objects import READ_KINDS, admitted_priority, identified, named, refused, to_object
 from extender.offline.manifests.validation import groups_and_claims
+from extender.offline.manifests.versions import applied
 from extender.table.object_index import Objects
 
-_KINDS = (PodGroup, CompositePodGroup, PersistentVolumeClaim, ResourceClaim, ResourceClaimTemplate)
-_NAMES = frozenset(kind.__name__ for kind in _KINDS)
+_CHECKED = frozenset(
+    kind.__name__ for kind in (PodGroup, CompositePodGroup, PersistentVolumeClaim, ResourceClaim, ResourceClaimTemplate)
+)
+_NOT_APPLIED = frozenset(("Pod", "Node"))  # pods are workloads, and kubelets create nodes
 _HIGHEST_PRIORITY = 10**9
 _ADMIN_LABEL = "resource.kubernetes.io/admin-access"
 
 
 def companion(item: Mapping[str, Any], place: str, namespace: str = "") -> Object | None:
-    """Converts the object if it is a pod group or a claim; returns None for other kinds.
+    """Converts an object that scheduling reads besides pods and nodes; returns None for any other object.
 
     Args:
         namespace: the namespace of an object that names none.
@@ -37,13 +40,17 @@ def companion(item: Mapping[str, Any], place: str, namespace: str = "") -> Objec
         MalformedCluster: the API server would refuse the object; the message has the path of every fault.
     """
     kind = str(item.get("kind"))
-    if kind not in _NAMES:
+    if kind not in READ_KINDS or kind in _NOT_APPLIED:
         return None
-    metadata = item.get("metadata") or {}
+    api_version = READ_KINDS[kind].api_version
+    current = applied(item, api_version, place) if item.get("apiVersion") else item
+    if current is None:
+        return None
+    metadata = current.get("metadata") or {}
     if isinstance(metadata, Mapping):  # the checks below report metadata that is not a mapping
         metadata = named(metadata, namespace, place)
-    item = {**item, "metadata": metadata}
-    if groups_and_claims.is_checked(item):
+    item = {**current, "apiVersion": api_version, "metadata": metadata}
+    if kind in _CHECKED:
         item = schema.without_nulls(kind, item)
         if faults := schema.faults(kind, item) or list(groups_and_claims.faults(kind, item)):
             raise MalformedCluster(f"{place}: {'; '.join(faults)}")

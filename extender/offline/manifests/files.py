@@ -48,7 +48,17 @@ class _Selection:
     """The kinds to read, and how many objects of other kinds were left out."""
 
     kinds: Mapping[str, Kind]
-    left_out: Counter[str] = field(default_factory=Counter)
+    left_out: Counter[tuple[str, str]] = field(default_factory=Counter)  # (kind, apiVersion) -> how many
+
+    def leave_out(self, kind: str, api_version: object) -> None:
+        self.left_out[kind, str(api_version)] += 1
+
+    def notes(self) -> Iterator[str]:
+        """Yields a note on each kind that has the name of a kind that is read, but another group or version."""
+        for (kind, api_version), count in self.left_out.items():
+            if kind in self.kinds:
+                expected = self.kinds[kind].api_version
+                yield f"{count} {kind} of {api_version} left out: only {expected} and what converts to it is read"
 
 
 def load(path: Path, watch: Sequence[Kind] = ()) -> list[Object]:
@@ -60,16 +70,17 @@ def load(path: Path, watch: Sequence[Kind] = ()) -> list[Object]:
     return [obj for obj in load_snapshot(path, watch) if type(obj).__name__ in watched]
 
 
-def load_snapshot(path: Path, watch: Sequence[Kind] = ()) -> list[Object]:
+def load_snapshot(path: Path, watch: Sequence[Kind] = (), notes: list[str] | None = None) -> list[Object]:
     """Returns the objects in a file, on standard input (`-`) or in a directory tree, with defaults filled in.
 
     A file, which may be gzipped, holds one or more documents; a document is an object or a list of objects. In a
     directory, as `kubectl cluster-info dump` writes one, .yaml, .yml and .json files are read, also with .gz appended.
-    Kinds that scheduling does not read are left out and logged. If a key occurs twice, YAML is refused; in JSON the
-    last value counts.
+    Files there that hold no objects, such as Chart.yaml, are left out. Kinds that scheduling does not read are left out
+    and logged. If a key occurs twice, YAML is refused; in JSON the last value counts.
 
     Args:
         watch: further kinds to read, for users' rules.
+        notes: gets remarks on what was left out, although it may matter.
 
     Raises:
         MalformedCluster: a file is not valid; the message has file, document and path of the fault in one line.
@@ -77,15 +88,35 @@ def load_snapshot(path: Path, watch: Sequence[Kind] = ()) -> list[Object]:
     """
     selection = _Selection({**READ_KINDS, **{kind.name: kind for kind in watch}})
     left_out = selection.left_out
-    placed_objects = [item for file in _files(path) for item in _objects(file, selection)]
+    placed_objects: list[PlacedObject] = []
+    without_objects: list[str] = []
+    for file in _files(path):
+        try:
+            placed_objects += _objects(file, selection)
+        except _NoObjects as error:
+            if not path.is_dir():
+                raise MalformedCluster(str(error)) from None
+            without_objects.append(str(file.relative_to(path)))
     useless = Counter(type(obj).__name__ for _, obj in placed_objects if type(obj).__name__ in _ALONE_USELESS)
-    if useless.total() == len(placed_objects) and useless + left_out:
-        kinds = ", ".join(f"{count} {kind}" for kind, count in (useless + left_out).items())
+    if useless.total() == len(placed_objects) and (useless or left_out or without_objects):
+        useless.update({kind: count for (kind, _), count in left_out.items()})
+        kinds = ", ".join(f"{count} {kind}" for kind, count in useless.items()) or "no objects"
         raise MalformedCluster(f"{path}: the file has {kinds}, but no node or pod; {_EXPECTED}")
-    for kind, count in left_out.items():
-        logger.info("objects left out, because no rule reads them file=%s kind=%s count=%s", path, kind, count)
+    for (kind, api_version), count in left_out.items():
+        logger.info(
+            "objects left out, because no rule reads them file=%s kind=%s version=%s count=%s",
+            path, kind, api_version, count,
+        )  # fmt: skip
+    if notes is not None:
+        notes += selection.notes()
+        if without_objects:
+            notes.append(f"left out, because they hold no objects: {', '.join(without_objects)}")
     _check_unique(placed_objects)
     return with_defaults([obj for _, obj in placed_objects])
+
+
+class _NoObjects(MalformedCluster):
+    """The file is empty, or none of its documents looks like an object: it may be a chart's values.yaml."""
 
 
 def _files(path: Path) -> list[Path]:
@@ -153,7 +184,7 @@ def read(file: Path) -> bytes:
     if len(data) > MOST_JSON_BYTES:
         raise MalformedCluster(f"{file}: more than the limit of {MOST_JSON_BYTES} bytes")
     if not data.strip():
-        raise MalformedCluster(f"{file}: {_EMPTY}")
+        raise _NoObjects(f"{file}: {_EMPTY}")
     return data
 
 
@@ -225,8 +256,10 @@ def _from_json(file: Path, data: bytes, selection: _Selection) -> Iterator[Place
                 own = _HEAD.decode(item)
             except msgspec.ValidationError as error:
                 raise MalformedCluster(f"{place}: {plain(error, msgspec.json.decode(item))}") from None
-            kind = own.kind or head.kind.removesuffix("List")
-            yield from _one_from_json(place, item, _Head(kind, own.api_version or head.api_version), selection)
+            # The items of a PodList may leave out what all have in common; those of a v1 List may not.
+            common = _Head() if head.kind == "List" else _Head(head.kind.removesuffix("List"), head.api_version)
+            own = _Head(own.kind or common.kind, own.api_version or common.api_version)
+            yield from _one_from_json(place, item, own, selection)
     except msgspec.ValidationError as error:
         raise MalformedCluster(f"{file}: {plain(error, msgspec.json.decode(data))}") from None
     except (RecursionError, UnicodeDecodeError) as error:
@@ -237,39 +270,58 @@ def _one_from_json(place: str, data: bytes | msgspec.Raw, head: _Head, selection
     if not head.kind:
         raise MalformedCluster(f"{place}: expected an object with kind, apiVersion and metadata")
     kind = selection.kinds.get(head.kind)
-    if kind is None or head.api_version.rpartition("/")[0] != kind.api_version.rpartition("/")[0]:
-        selection.left_out[head.kind] += 1
+    if kind is None:
+        selection.leave_out(head.kind, head.api_version)
         return
-    try:
-        obj = read_custom(kind.type, data) if issubclass(kind.type, CustomObject) else DECODERS[kind.name].decode(data)
-    except msgspec.ValidationError as error:
-        raise MalformedCluster(f"{place}: {plain(error, msgspec.json.decode(data))}") from None
-    if not obj.name:
-        raise MalformedCluster(f"{place}: metadata.name is missing")
-    yield place, obj
+    if head.api_version == kind.api_version:
+        try:
+            if issubclass(kind.type, CustomObject):
+                obj: Object = read_custom(kind.type, data)
+            else:
+                obj = DECODERS[kind.name].decode(data)
+        except msgspec.ValidationError:
+            pass  # perhaps a null; `to_object` reads it, or says what is wrong
+        else:
+            if not obj.name:
+                raise MalformedCluster(f"{place}: metadata.name is missing")
+            yield place, obj
+            return
+    item = {**msgspec.json.decode(data), "kind": head.kind, "apiVersion": head.api_version}
+    yield from _one(place, item, selection)
+
+
+def _one(place: str, item: Mapping[str, object], selection: _Selection) -> Iterator[PlacedObject]:
+    if isinstance(item, dict) and item.get("kind") in selection.kinds and not item.get("apiVersion"):
+        expected = selection.kinds[str(item["kind"])].api_version
+        raise MalformedCluster(f"{place}: apiVersion is missing; expected {expected} for a {item['kind']}")
+    obj = to_object(item, place, selection.kinds)
+    if obj is None:
+        selection.leave_out(str(item["kind"]), item.get("apiVersion"))
+    else:
+        yield place, obj
 
 
 # ---- YAML
 
 
 def _from_yaml(file: Path, data: bytes, selection: _Selection) -> Iterator[PlacedObject]:
-    is_empty = True
+    is_empty = has_objects = True
     try:
-        for number, document in enumerate(strict_yaml.load_all(data), 1):
-            is_empty = is_empty and document is None
+        documents = list(strict_yaml.load_all(data))
+        is_empty = all(document is None for document in documents)
+        has_objects = any(isinstance(each, dict) and {"kind", "metadata", "items"} & each.keys() for each in documents)
+        for number, document in enumerate(documents if has_objects else (), 1):
             place = f"{file}: document {number}"
             for item_place, item in _items(place, document):
-                obj = to_object(item, item_place, selection.kinds)
-                if obj is None:
-                    selection.left_out[str(item["kind"])] += 1
-                else:
-                    yield item_place, obj
+                yield from _one(item_place, item, selection)
     except MalformedCluster:
         raise
     except MalformedInput as error:
         raise MalformedCluster(f"{file}: {error}") from None
     if is_empty:
-        raise MalformedCluster(f"{file}: {_EMPTY}")
+        raise _NoObjects(f"{file}: {_EMPTY}")
+    if not has_objects:
+        raise _NoObjects(f"{file}: document 1: expected an object with kind, apiVersion and metadata")
 
 
 def _items(place: str, document: object) -> Iterator[tuple[str, Mapping[str, object]]]:

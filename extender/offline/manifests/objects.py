@@ -18,6 +18,7 @@ from extender.model.meta import CustomObject, Object, ObjectMeta
 from extender.model.pod import Container, Pod, PodSpec, ResourceRequirements
 from extender.model.scheduling.pod_groups import GroupSpec, SchedulingGroup
 from extender.model.workloads import Namespace, PriorityClass
+from extender.offline.manifests.versions import converted
 from extender.offline.manifests.wording import plain
 
 DEFAULT_NAMESPACE = "default"
@@ -31,6 +32,8 @@ Spec = TypeVar("Spec", PodSpec, GroupSpec)
 SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 DEFAULT_SCHEDULER = "default-scheduler"
 _PREEMPTS = "PreemptLowerPriority"
+_TEXTS = frozenset(("labels", "annotations", "matchLabels", "nodeSelector"))
+_AMOUNTS = frozenset(("requests", "limits", "allocatable", "capacity", "overhead", "podFixed"))
 _NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX_LENGTH = 5
@@ -38,7 +41,10 @@ _LONGEST_GENERATED_NAME = 63
 
 
 def to_object(item: Mapping[str, Any], place: str, kinds: Mapping[str, Kind] = READ_KINDS) -> Object | None:
-    """Returns the object; None if its kind is not in `kinds`. `place` says where it is, for error messages.
+    """Returns the object; None if `kinds` does not have it in this version or one that Kubernetes converts to it.
+
+    Args:
+        place: where the object is, for error messages.
 
     Raises:
         MalformedCluster: the item has no kind, or a field of the wrong type.
@@ -47,9 +53,12 @@ def to_object(item: Mapping[str, Any], place: str, kinds: Mapping[str, Kind] = R
     if not isinstance(name, str):
         raise MalformedCluster(f"{place}: expected an object with kind, apiVersion and metadata")
     kind = kinds.get(name)
-    if kind is None or _group(item.get("apiVersion", kind.api_version)) != _group(kind.api_version):
+    if kind is None:
         return None
-    obj = _converted(item, kind.type, place)
+    current = converted(item, kind.api_version) if item.get("apiVersion") else item
+    if current is None:
+        return None
+    obj = _converted(current, kind.type, place)
     if isinstance(obj, CustomObject):
         return replace(obj, content=item)
     return identified(obj) if isinstance(obj, Pod) else obj
@@ -99,15 +108,30 @@ def to_pod(pod: Pod | Mapping[str, Any], place: str = "pod") -> Pod:
 def _converted(item: Mapping[str, Any], kind: type[T], place: str) -> T:
     try:
         obj = msgspec.convert(item, kind)
-    except msgspec.ValidationError as error:
-        raise MalformedCluster(f"{place}: {plain(error, item)}") from None
+    except msgspec.ValidationError:
+        item = without_nulls(item)
+        try:
+            obj = msgspec.convert(item, kind)
+        except msgspec.ValidationError as error:
+            raise MalformedCluster(f"{place}: {plain(error, item)}") from None
     if not obj.name:
         raise MalformedCluster(f"{place}: metadata.name is missing")
     return obj
 
 
-def _group(api_version: object) -> str:
-    return str(api_version).rpartition("/")[0]
+def without_nulls(value: Any, field: str = "") -> Any:
+    """Returns the value as the API server decodes it: null is absent, or the empty value in a map of texts or amounts.
+
+    Args:
+        field: the name of the field that holds the value.
+    """
+    if isinstance(value, list):
+        return [without_nulls(each) for each in value]
+    if not isinstance(value, Mapping):
+        return value
+    empty = "" if field in _TEXTS else 0 if field in _AMOUNTS else None
+    known = {key: empty if inner is None else without_nulls(inner, str(key)) for key, inner in value.items()}
+    return {key: inner for key, inner in known.items() if inner is not None}
 
 
 def with_defaults(objects: Sequence[Object]) -> list[Object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,8 +16,9 @@ from extender.model.meta import Object
 from extender.model.workloads import StatefulSet
 from extender.offline.manifests import schema
 from extender.offline.manifests.companions import companion
-from extender.offline.manifests.objects import named
+from extender.offline.manifests.objects import READ_KINDS, named
 from extender.offline.manifests.validation.controllers import workload_checks
+from extender.offline.manifests.versions import WORKLOADS, applied, is_kubernetes
 from extender.offline.manifests.wording import plain
 from extender.runtime import strict_yaml
 
@@ -56,7 +58,8 @@ class Workload:
         manifest: the manifest of the first pod; the other pods differ only in their names.
         replicas: the object's number of replicas; None means one for each node (DaemonSet).
         owner: the controller, whose selector the default spread constraints use.
-        companions: the pod groups and the claims in the same file, which are created with the pods.
+        companions: the other objects in the same file that scheduling reads, which are created with the pods.
+        notes: remarks on what else is in the file.
     """
 
     source: str
@@ -64,6 +67,7 @@ class Workload:
     replicas: int | None = 1
     owner: Object | None = None
     companions: Sequence[Object] = ()
+    notes: Sequence[str] = ()
 
     def names(self, count: int) -> list[str]:
         """Returns names for `count` pods of the workload."""
@@ -82,13 +86,15 @@ class Workload:
 def read_workloads(data: bytes, source: str, namespace: str = "") -> list[Workload]:
     """Returns the workloads in a YAML or JSON text of one or more documents.
 
-    Every workload gets all pod groups and claims in the text; other objects are skipped.
+    Every workload gets the other objects in the text that scheduling reads, as `kubectl apply` would create them. The
+    first workload's notes name what is left out.
 
     Args:
         namespace: the namespace of objects that name none.
 
     Raises:
-        MalformedCluster: an object is not valid, or no object has pods. The message has `source` and the paths.
+        MalformedCluster: an object is not valid, kubectl would refuse its version, or no object has pods. The message
+            has `source` and the paths.
     """
     try:
         documents = list(strict_yaml.load_all(data))
@@ -98,17 +104,27 @@ def read_workloads(data: bytes, source: str, namespace: str = "") -> list[Worklo
     found: list[Workload] = []
     companions: list[Object] = []
     kinds: list[str] = []
+    left_out: Counter[str] = Counter()
     for number, document in enumerate(documents, 1):
         place = f"{source}: document {number}" if many else source
         for where, item in _items(place, document):
+            if not item.get("apiVersion"):
+                raise MalformedCluster(f"{where}: apiVersion is missing, so kubectl would refuse the file")
             workload = workload_of(item, where, namespace)
-            kinds.append(str(item.get("kind", "Pod")))
+            kinds.append(_named_kind(item))
             found += [workload] if workload else []
-            obj = companion(item, where, namespace)
+            obj = None if workload else companion(item, where, namespace)
             companions += [obj] if obj else []
+            if workload is None and obj is None:
+                left_out[kinds[-1]] += 1
     if not found:
         raise MalformedCluster(
             f"{source}: expected a Pod or an object with a pod template, got {', '.join(kinds) or 'nothing'}"
+        )
+    if left_out:
+        listed = ", ".join(f"{count} {kind}" for kind, count in left_out.items())
+        found[0] = replace(
+            found[0], notes=[f"{source}: left out, because they are neither pods nor what pods need: {listed}"]
         )
     return [replace(workload, companions=companions) for workload in found] if companions else found
 
@@ -120,6 +136,8 @@ def workload_of(item: Mapping[str, Any], place: str, namespace: str = "") -> Wor
         MalformedCluster: the object is not valid; the message has the path of every fault.
     """
     kind = str(item.get("kind", "Pod"))
+    if kind in WORKLOADS and item.get("apiVersion") and applied(item, WORKLOADS[kind], place) is None:
+        kind = _named_kind(item)  # a kind of another group that only has the same name
     path = _template_path(kind, item)
     if path is None and kind != "Pod":
         return None
@@ -146,6 +164,13 @@ def stored_workload(obj: Object) -> Workload:
     """Returns the workload of a controller that is in the cluster, so its template needs no checks."""
     kind, item = type(obj).__name__, msgspec.to_builtins(obj)
     return _of_template(kind, item, _get(item, ("spec", "template")), obj.namespace)
+
+
+def _named_kind(item: Mapping[str, Any]) -> str:
+    """Returns the kind, such as Job.batch.volcano.sh if Kubernetes has a kind of this name in another group."""
+    kind, api_version = str(item.get("kind", "Pod")), str(item.get("apiVersion", ""))
+    is_foreign = not is_kubernetes(api_version) and (kind in WORKLOADS or kind in READ_KINDS)
+    return f"{kind}.{api_version.rpartition('/')[0]}" if is_foreign else kind
 
 
 def required_workload(item: Mapping[str, Any]) -> Workload:

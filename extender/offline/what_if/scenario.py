@@ -194,6 +194,7 @@ def _created(simulation: Simulation, workload: Workload, replicas: int | None, n
     requested = replicas if replicas is not None else workload.replicas
     count = 1 if requested is None else _checked_count(workload.source, requested)
     create_companions(state, workload, count)
+    notes += workload.notes
     if not count:
         notes.append(f"{workload.source}: it gets no pods, because it has no replicas or is suspended")
         return []

@@ -96,7 +96,11 @@ def test_kinds_that_no_rule_reads_are_left_out_in_one_line(
     (tmp_path / "c").write_text(form({**POD_LIST, "items": [NODE, CONFIG_MAP, *events, foreign]}))
     assert given(load(tmp_path / "c")) == ["Node n"]
     messages = [record.getMessage().partition(" kind=")[2] for record in caplog.records]
-    assert messages == ["ConfigMap count=1", "Event count=3", "Node count=1"]
+    assert messages == [
+        "ConfigMap version=v1 count=1",
+        "Event version=events.k8s.io/v1 count=3",
+        "Node version=example.com/v1 count=1",
+    ]
 
 
 def odd(field: str, value: Any) -> dict[str, Any]:

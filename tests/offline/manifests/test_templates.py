@@ -106,8 +106,14 @@ def test_daemon_pods_get_the_tolerations_of_their_controller() -> None:
 
 
 def test_objects_without_pods_are_passed_over() -> None:
-    documents = [make_namespace("shop"), {"kind": "ConfigMap", "metadata": {"name": "c"}}, make_pod("p").obj()]
-    assert [found.source for found in read(*documents)] == ["Pod default/p"]
+    documents = [
+        make_namespace("shop"),
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}},
+        make_pod("p").obj(),
+    ]
+    (found,) = read(*documents)
+    assert found.source == "Pod default/p"
+    assert found.notes == ["app.yaml: left out, because they are neither pods nor what pods need: 1 ConfigMap"]
 
 
 @pytest.mark.parametrize(
@@ -137,7 +143,9 @@ def test_objects_without_pods_are_passed_over() -> None:
             id="of another kind",
         ),
         pytest.param(
-            [make_pod("a").obj(), {"kind": "Pod", "spec": {}}], "document 2: metadata.name is missing", id="no name"
+            [make_pod("a").obj(), {"apiVersion": "v1", "kind": "Pod", "spec": {}}],
+            "document 2: metadata.name is missing",
+            id="no name",
         ),
         pytest.param(
             [workload("Deployment", template="text")],

@@ -12,7 +12,6 @@ from extender.devices.cel.device_selectors import compilation_fault
 from extender.offline.manifests.validation import formats, pods, types, volumes
 from extender.offline.manifests.validation.tree import Fields, fields, items, join, names, texts, with_path
 
-_COSCHEDULING = "scheduling.x-k8s.io/"
 _SPECS = {
     "PodGroup": "V1beta1PodGroupSpec",
     "CompositePodGroup": "V1alpha3CompositePodGroupSpec",
@@ -20,29 +19,14 @@ _SPECS = {
     "ResourceClaim": "V1ResourceClaimSpec",
     "ResourceClaimTemplate": "V1ResourceClaimTemplateSpec",
 }
-_VERSIONS = {
-    "PodGroup": ("scheduling.k8s.io/v1beta1", "scheduling.k8s.io/v1alpha3"),
-    "CompositePodGroup": ("scheduling.k8s.io/v1alpha3",),
-    "PersistentVolumeClaim": ("v1",),
-    "ResourceClaim": ("resource.k8s.io/v1",),
-    "ResourceClaimTemplate": ("resource.k8s.io/v1",),
-}
 _SOURCES = (("PersistentVolumeClaim", ""), ("VolumeSnapshot", "snapshot.storage.k8s.io"))
 _MOST_GROUP_CLAIMS, _MOST, _MOST_ALTERNATIVES = 4, 32, 8
 _LONGEST_SELECTOR = 10 * 1024
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
 
 
-def is_checked(item: Fields) -> bool:
-    """Returns False for a PodGroup of the coscheduling plugin, because its API has other rules."""
-    return not str(item.get("apiVersion")).startswith(_COSCHEDULING)
-
-
 def faults(kind: str, item: Fields) -> Iterator[str]:
     """Yields the faults for which the API server would refuse a pod group or a claim."""
-    version = item.get("apiVersion")
-    if version not in (None, *_VERSIONS[kind]):
-        yield f"apiVersion: expected {' or '.join(_VERSIONS[kind])} for a {kind}, got {version!r}"
     metadata = fields(item, "metadata")
     if not (metadata.get("name") or metadata.get("generateName")):
         yield "metadata.name: is missing"
