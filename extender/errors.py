@@ -11,6 +11,7 @@
     ├── UnknownNode, UnknownPod a name that is not in the cache
     ├── Outdated                an object has changed since a decision was made on it
     ├── DeadlineExceeded        a decision took too long
+    │   ├── GaveWay             other pods wait, and the decision had its share of the time
     │   └── RuleUnanswered      a user's rule is still running
     ├── RuleFailed              a rule raised, or cannot judge the pod, and the work cannot continue
     ├── BindingFailed           a pod was rejected before its Binding, or what it needs could not be reserved
@@ -82,6 +83,10 @@ class Outdated(ExtenderError):
 
 class DeadlineExceeded(ExtenderError):
     """A decision took too long. Raised between two steps of the decision, so that no step is half done."""
+
+
+class GaveWay(DeadlineExceeded):
+    """A decision ended because other pods wait, and it had its share of the time."""
 
 
 class RuleUnanswered(DeadlineExceeded):

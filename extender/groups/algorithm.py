@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
+from extender.errors import DeadlineExceeded
 from extender.framework.profile import Profile
 from extender.groups.decision import UNSCHEDULABLE_GROUP, GroupDecision, GroupStatus, MemberDecision
 from extender.groups.group_tree import Composite, Leaf, Tree, excess, too_deep, waiting_members
@@ -21,10 +22,12 @@ from extender.groups.topology_placements import (
     PlacementScoring,
     TopologyPlacement,
     domains,
+    large_enough,
     total_scores,
 )
 from extender.model.requests import is_scalar
 from extender.plugins.node_resources.allocation_scores import NodeResourcesFitScore
+from extender.plugins.node_resources.fit import NAME as NODE_RESOURCES_FIT
 from extender.table import PodInfo
 from extender.table.labels import Rows
 from extender.table.trial import Trial
@@ -62,17 +65,20 @@ class GroupRules:
         enforces_gangs: True if the profile has GangScheduling; otherwise a group succeeds with any number of members.
         by_placements: True if each topology domain is tried for a group (the gate TopologyAwareWorkloadScheduling).
         scoring: the weights that score the topology domains.
+        checks_requests: True if the profile has the filter of NodeResourcesFit.
     """
 
     enforces_gangs: bool = True
     by_placements: bool = False
     scoring: PlacementScoring = DEFAULT_SCORING
+    checks_requests: bool = False
 
     @classmethod
     def of(cls, profile: Profile, *, by_placements: bool) -> GroupRules:
         fits = (each.priority for each in profile.priorities if isinstance(each.priority, NodeResourcesFitScore))
         scoring = next((PlacementScoring(resources=fit.resources) for fit in fits), DEFAULT_SCORING)
-        return cls(profile.enforces_gangs, by_placements, scoring)
+        checks_requests = any(predicate.name == NODE_RESOURCES_FIT for predicate in profile.predicates)
+        return cls(profile.enforces_gangs, by_placements, scoring, checks_requests)
 
     @classmethod
     def beside_scheduler(cls, profile: Profile, *, by_placements: bool) -> GroupRules:
@@ -216,8 +222,13 @@ class _Attempt:
         observer = self.observer if isinstance(tree, Leaf) else UNOBSERVED
         observer.generated(len(placements))
         tried: list[tuple[TopologyPlacement, GroupDecision]] = []
-        for placement in self._most_promising_first(tree, placements):
-            decision = observer.evaluate(partial(self._on_trial, tree, placement))
+        for placement in self._most_promising_first(tree, self._large_enough(tree, placements)):
+            try:
+                decision = observer.evaluate(partial(self._on_trial, tree, placement))
+            except DeadlineExceeded:
+                if any(earlier.is_success for _, earlier in tried):
+                    break  # the best placement so far is better than none
+                raise
             if decision.status is GroupStatus.ERROR:
                 return decision
             tried.append((placement, decision))
@@ -225,16 +236,27 @@ class _Attempt:
                 break
         feasible = [(placement, decision) for placement, decision in tried if decision.is_success]
         if not feasible:
-            return self._no_placement([decision for _, decision in tried])
+            return self._no_placement([decision for _, decision in tried], len(placements))
         best = self._best(tree, feasible)
         self._place_all(best)
         return best
 
     def _on_trial(self, tree: Tree, placement: TopologyPlacement) -> GroupDecision:
         mark = self.trial.mark()
-        decision = self._on(tree, placement.rows)
-        self.trial.revert(mark)
+        try:
+            decision = self._on(tree, placement.rows)
+        finally:
+            self.trial.revert(mark)
         return replace(decision, placement=placement.name)
+
+    def _large_enough(self, tree: Tree, placements: Sequence[TopologyPlacement]) -> Sequence[TopologyPlacement]:
+        """Returns the placements without those that cannot hold the group by a sum of its requests.
+
+        If there is no other placement, the first is returned, so that its members say why they do not fit.
+        """
+        if len(placements) == 1 or not (self.rules.enforces_gangs and self.rules.checks_requests):
+            return placements
+        return large_enough(tree, placements, self.trial.table) or placements[:1]
 
     def _most_promising_first(self, tree: Tree, placements: Sequence[TopologyPlacement]) -> Iterator[TopologyPlacement]:
         """Yields the placements, sorted by the score they would have with all members, the highest first.
@@ -276,10 +298,10 @@ class _Attempt:
         ties = [decision for (_, decision), total in zip(feasible, totals, strict=True) if total == max(totals)]
         return self.choose(ties)
 
-    def _no_placement(self, tried: Sequence[GroupDecision]) -> GroupDecision:
+    def _no_placement(self, tried: Sequence[GroupDecision], placements: int) -> GroupDecision:
         """Returns the decision about a group that no placement can take, with the reason that one placement gave."""
         chosen = self.choose(tried)
-        reason = f"0/{len(tried)} placements are available, first placement status: {chosen.cause}"
+        reason = f"0/{placements} placements are available, first placement status: {chosen.cause}"
         return replace(chosen, reasons=(UNSCHEDULABLE_GROUP, reason))
 
     def _place(self, info: PodInfo, member: MemberDecision, node_name: str) -> None:

@@ -126,6 +126,15 @@ def scheduled_members(tree: Tree) -> list[str]:
     return [uid for leaf in leaves(tree) for uid in leaf.scheduled]
 
 
+def members_needed(tree: Tree) -> int:
+    """Returns how many members without a node must get one, at least, so that the group reaches its minimum."""
+
+    def of_composite(composite: Composite, below: Sequence[int]) -> int:
+        return sum(sorted(below)[: composite.group.min_count])
+
+    return _folded(tree, lambda leaf: max(leaf.group.min_count - len(leaf.scheduled), 0), of_composite)
+
+
 def reaches_minimum(tree: Tree) -> bool:
     """Returns True if the group, and as many groups below it as each group needs, have enough scheduled members."""
     return _reaching(tree, lambda leaf: leaf.scheduled) is not None

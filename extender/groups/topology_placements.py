@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from extender.groups.group_tree import Tree, scheduled_members
+from extender.groups.group_tree import Tree, members_needed, scheduled_members, waiting_members
 from extender.model.requests import is_scalar
 from extender.plugins.node_resources.allocation import CPU_AND_MEMORY, ResourceWeights
 from extender.table import PodInfo, Table
 from extender.table.labels import ABSENT, Rows
-from extender.table.nodes.offered_resources import CPU, MEMORY, NONZERO_CPU, NONZERO_MEMORY
+from extender.table.nodes.offered_resources import CPU, MEMORY, NONZERO_CPU, NONZERO_MEMORY, PODS
 
 NO_PLACEMENTS = "no feasible placements found"
 _MOST_POINTS = 100
@@ -84,29 +85,51 @@ def _domain_of_scheduled(tree: Tree, table: Table, key: str) -> int | str | None
     return domain
 
 
+def large_enough(tree: Tree, placements: Sequence[TopologyPlacement], table: Table) -> list[TopologyPlacement]:
+    """Returns the domains that may hold as many members as the group needs, by a sum over the nodes of each domain.
+
+    Each node counts with as many members as it could hold if all of them were as small as the smallest in each
+    resource. Devices may provide other resources, so only CPU, memory and the number of pods are compared.
+    """
+    infos, needed, nodes = waiting_members(tree), members_needed(tree), table.nodes
+    if not infos or needed <= 0:
+        return list(placements)
+    vectors = [nodes.vector(info.footprint) for info in infos]
+    free = np.maximum(nodes.allocatable - nodes.requested, 0)
+    places = free[PODS]
+    for resource in (CPU, MEMORY):
+        if smallest := min(int(vector[resource]) for vector in vectors):
+            places = np.minimum(places, free[resource] // smallest)
+    return [each for each in placements if places[nodes.rows if each.rows is None else each.rows].sum() >= needed]
+
+
 def total_scores(
     tree: Tree, proposed: Sequence[tuple[TopologyPlacement, Sequence[PodInfo]]], table: Table, scoring: PlacementScoring
 ) -> list[int]:
     """Returns the score that each placement in `proposed` would have if it took the members listed beside it."""
     counts = [len(scheduled_members(tree)) + len(infos) for _, infos in proposed]
     most = max(*counts, 1)  # at least 1, because all counts are 0 if there is no minimum and no member fits
+    sums: dict[int, NDArray[np.int64]] = {}  # most placements would take the same list of members
+    for _, infos in proposed:
+        if id(infos) not in sums:
+            none = np.zeros(len(table.nodes.requested), np.int64)
+            sums[id(infos)] = sum((table.nodes.vector(info.footprint) for info in infos), none)
     return [
         scoring.pods_count_weight * (count * _MOST_POINTS // most)
-        + scoring.resources_weight * _use_of_resources(table, placement, infos, scoring.resources)
+        + scoring.resources_weight * _use_of_resources(table, placement, sums[id(infos)], scoring.resources)
         for count, (placement, infos) in zip(counts, proposed, strict=True)
     ]
 
 
 def _use_of_resources(
-    table: Table, placement: TopologyPlacement, infos: Sequence[PodInfo], weights: ResourceWeights
+    table: Table, placement: TopologyPlacement, members: NDArray[np.int64], weights: ResourceWeights
 ) -> int:
-    """Returns the percentage of the domain's resources that is in use once `infos` are placed there.
+    """Returns the percentage of the domain's resources that is in use once pods that take `members` are placed there.
 
     This is the score MostAllocated, applied to all nodes of the domain together.
     """
     nodes = table.nodes
     rows = nodes.rows if placement.rows is None else placement.rows
-    members = sum((nodes.vector(info.footprint) for info in infos), np.zeros(len(nodes.requested), np.int64))
     points, weight_sum = 0, 0
     for resource, weight in weights:
         offered = nodes.resources.get(resource)

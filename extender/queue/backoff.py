@@ -20,6 +20,8 @@ _SLACK = 64
 WINDOW_SECONDS = 1.0
 """The length of a window. Backoffs that end in the same window end together: the queue is flushed once per window."""
 _ENOUGH_DOUBLINGS = 62
+COST_TIMES = 9.0
+MAX_COST_SECONDS = 60.0
 
 
 def priority_sort(pod: Entity) -> tuple[Any, ...]:
@@ -102,7 +104,8 @@ class Heap:
 class Backoff:
     """Computes a pod's backoff, which doubles with each rejection, or with each consecutive error.
 
-    The longest backoff of a group grows with the square root of its size. If `max_seconds` is 0, no pod backs off.
+    The longest backoff of a group grows with the square root of its size. After a costly attempt (see `costs`), the
+    backoff lasts at least COST_TIMES as long as the attempt. If `max_seconds` is 0, no pod backs off.
     """
 
     initial_seconds: float = 1.0
@@ -119,7 +122,8 @@ class Backoff:
         count = pod.consecutive_errors or pod.unschedulable_count
         if not count or not self.max_seconds:
             return -math.inf
-        return _window(pod.timestamp + self.duration_seconds(count, pod.backoff_size))
+        seconds = self.duration_seconds(count, pod.backoff_size)
+        return _window(pod.timestamp + max(seconds, min(COST_TIMES * pod.cost_seconds, MAX_COST_SECONDS)))
 
     def is_over(self, pod: Entity, now: float) -> bool:
         """Returns True if the backoff ended in an earlier window than `now`."""
@@ -130,7 +134,7 @@ class BackoffQueue:
     """The pods and groups that back off. Pods whose attempt ended in an error have a separate heap.
 
     A rejected pod may be popped before its backoff ends, if no pod is active. After an error, a pod must wait until its
-    backoff ends, because the error may come from an overloaded server.
+    backoff ends, because the error may come from an overloaded server. After a costly attempt it must wait, too.
     """
 
     def __init__(self, backoff: Backoff, order: Order = priority_sort) -> None:
@@ -149,7 +153,7 @@ class BackoffQueue:
 
     def add(self, pod: Entity) -> None:
         """Adds the pod or group. If the queue contains it already, sorts it again by its current backoff."""
-        (self._rejected if pod.rejection.rules else self._failed).add(pod)
+        (self._rejected if pod.rejection.rules and not pod.cost_seconds else self._failed).add(pod)
 
     def remove(self, uid: str) -> Entity | None:
         return self._rejected.remove(uid) or self._failed.remove(uid)

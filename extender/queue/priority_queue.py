@@ -43,6 +43,7 @@ from extender.framework.rules import PreEnqueue
 from extender.model.meta import NO_LABELS
 from extender.model.scheduling.pod_groups import GroupName
 from extender.queue.backoff import Backoff, Order, priority_sort
+from extender.queue.costs import CHEAP_SECONDS, tenant_of
 from extender.queue.in_flight import Flight, InFlight
 from extender.queue.queued_group import Entity, GroupOutcome, QueuedGroup, RootOf
 from extender.queue.queued_pod import NO_REJECTION, QueuedPod, Rejection, Tier
@@ -148,7 +149,7 @@ class PriorityQueue:
         """
         with self.lock:
             self.lock.wait_for(lambda: self._closed.is_set() or self._tiers.ready, timeout_seconds)
-            entity = None if self._closed.is_set() else self._tiers.pop()
+            entity = None if self._closed.is_set() else self._tiers.pop(self._clock.monotonic())
             if entity is None:
                 return None
             for pod in entity.pods:
@@ -158,6 +159,23 @@ class PriorityQueue:
                 entity.attempts += 1
                 self._cycle = GroupCycle(entity)
             return entity
+
+    def slice_seconds(self, entity: Entity) -> float:
+        """Returns how long the attempt of a popped entity may take before it gives way to others; see `costs`."""
+        return self._tiers.costs.slice_seconds(entity, self._clock.monotonic())
+
+    def others_wait(self, entity: Entity) -> bool:
+        """Returns True if an attempt of this entity, whose slice of time is over, should give way to others."""
+        with self.lock:
+            return self._tiers.active.others_wait(entity, self._clock.monotonic())
+
+    def spent(self, entity: Entity, seconds: float, *, gave_way: bool = False) -> None:
+        """Records how long the deciding thread worked for a popped entity. Called before its attempt ends."""
+        with self.lock:
+            self._tiers.costs.record(tenant_of(entity), seconds, self._clock.monotonic())
+            for each in (entity, *entity.pods):
+                each.cost_seconds = seconds if seconds >= CHEAP_SECONDS else 0.0
+                each.times_given_way = each.times_given_way + 1 if gave_way else 0
 
     def finish_group(self, group: QueuedGroup, outcome: GroupOutcome) -> None:
         """Ends a group's attempt, and requeues the members that failed in it or arrived during it.

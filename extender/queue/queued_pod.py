@@ -63,6 +63,8 @@ class AttemptHistory:
         rejection: the rules that rejected the pod, or any member of the group, in the last attempt.
         gate: the refusal of a PreEnqueue rule, with its reason; None if all PreEnqueue rules admit the pod or group.
         flushed_at: when the pod or group was last requeued because it had waited too long for an event.
+        cost_seconds: the time that the last attempt took on the deciding thread; 0 if that was little (see `costs`).
+        times_given_way: the number of attempts, since one ended otherwise, that ended because others waited.
     """
 
     timestamp: float
@@ -73,6 +75,8 @@ class AttemptHistory:
     rejection: Rejection = field(default=NO_REJECTION)
     gate: Refusal | None = None
     flushed_at: float | None = None
+    cost_seconds: float = 0.0
+    times_given_way: int = 0
 
     @property
     def waits_since(self) -> float:

@@ -23,6 +23,7 @@ from extender.framework.events.queueing_hints import QueueingHints
 from extender.framework.rules import PreEnqueue
 from extender.model.scheduling.pod_groups import GroupName
 from extender.queue.backoff import Backoff, BackoffQueue, Heap, Order, priority_sort
+from extender.queue.costs import ActiveQueue, Costs
 from extender.queue.queued_group import Entity, QueuedGroup, entity_type, group_uid
 from extender.queue.queued_pod import QueuedPod, Rejection, Tier
 from extender.queue.unschedulable import UnschedulablePods
@@ -94,6 +95,7 @@ class SubQueues:
 
     Attributes:
         rejections: (rule, schedulerName) -> the number of waiting pods that the rule rejected.
+        costs: what the attempts of each tenant cost.
     """
 
     def __init__(
@@ -113,18 +115,19 @@ class SubQueues:
         self.rejections: Counter[tuple[str, ...]] = Counter()
         self._counted: dict[str, tuple[QueuedPod, Rejection]] = {}
         self._group_of: dict[str, QueuedGroup] = {}  # UID of a pod -> its group in the queue
-        self.active = Heap(order)
+        self.costs = Costs()
+        self.active = ActiveQueue(order, self.costs)
         self.backoff = BackoffQueue(backoff, order)
         self.unschedulable = UnschedulablePods(hints)
         self.gated = UnschedulablePods(hints)
-        self._by_tier: Mapping[Tier, Heap | BackoffQueue] = {
+        self._by_tier: Mapping[Tier, Heap | ActiveQueue | BackoffQueue] = {
             Tier.ACTIVE: self.active,
             Tier.BACKOFF: self.backoff,
             Tier.UNSCHEDULABLE: self.unschedulable,
             Tier.GATED: self.gated,
         }
 
-    def __getitem__(self, tier: Tier) -> Heap | BackoffQueue:
+    def __getitem__(self, tier: Tier) -> Heap | ActiveQueue | BackoffQueue:
         return self._by_tier[tier]
 
     def pods(self, tier: Tier) -> Iterator[QueuedPod]:
@@ -226,9 +229,9 @@ class SubQueues:
         """True if a pod can be popped."""
         return bool(self.active) or self.backoff.can_pop
 
-    def pop(self) -> Entity | None:
+    def pop(self, now: float) -> Entity | None:
         """Removes and returns the next pod or group: an active one, or else a rejected one that backs off."""
-        entity = self.active.pop()
+        entity = self.active.pop(now)
         if entity is None and (entity := self.backoff.pop()) is not None:
             self._arrived(entity, Tier.BACKOFF, Tier.ACTIVE, POP_FROM_BACKOFF_Q)
         if entity is not None:

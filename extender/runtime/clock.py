@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import inf
 from typing import Protocol
 
-from extender.errors import DeadlineExceeded
+from extender.errors import DeadlineExceeded, GaveWay
 
 LATE = "no decision within"
 """The first words of the error message if a decision misses its deadline."""
@@ -32,18 +32,35 @@ class SystemClock:
 class Deadline:
     """The latest time at which a decision must end, by the monotonic clock."""
 
-    __slots__ = ("_clock", "_ends_at", "seconds")
+    __slots__ = ("_began_at", "_clock", "_ends_at", "_others_wait", "_slice_ends_at", "seconds")
 
-    def __init__(self, clock: Clock, seconds: float) -> None:
-        """Sets the deadline to `seconds` from now; 0 means that there is no deadline."""
+    def __init__(
+        self, clock: Clock, seconds: float, slice_seconds: float = inf, others_wait: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Sets the deadline to `seconds` from now; 0 means that there is no deadline.
+
+        After `slice_seconds`, the decision must end as soon as `others_wait` returns True.
+        """
         self._clock = clock
+        self._others_wait = others_wait
         self.seconds = seconds
-        self._ends_at = clock.monotonic() + seconds if seconds else inf
+        self._began_at = clock.monotonic()
+        self._ends_at = self._began_at + seconds if seconds else inf
+        self._slice_ends_at = min(self._began_at + slice_seconds, self._ends_at)
 
     def check(self, step: str) -> None:
-        """Raises DeadlineExceeded if the deadline has passed. The error says that the work stopped before `step`."""
-        if self._clock.monotonic() > self._ends_at:
+        """Raises DeadlineExceeded if the deadline has passed, or GaveWay if others wait.
+
+        The error says that the work stopped before `step`.
+        """
+        now = self._clock.monotonic()
+        if now <= self._slice_ends_at:
+            return
+        if now > self._ends_at:
             raise DeadlineExceeded(self.message(f"stopped before {step}"))
+        if self._others_wait():
+            seconds = now - self._began_at
+            raise GaveWay(f"gave way to other pods after {seconds:.1f} s: stopped before {step}")
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -52,7 +69,10 @@ class Deadline:
         try:
             yield
         finally:
-            self._ends_at += self._clock.monotonic() - begin
+            paused = self._clock.monotonic() - begin
+            self._ends_at += paused
+            self._slice_ends_at += paused
+            self._began_at += paused
 
     @property
     def left_seconds(self) -> float:
@@ -71,9 +91,9 @@ class TimeLimit:
         self._clock = clock
         self._seconds = seconds
 
-    def begin(self) -> Deadline:
-        """Returns the deadline of a decision that starts now."""
-        return Deadline(self._clock, self._seconds)
+    def begin(self, slice_seconds: float = inf, others_wait: Callable[[], bool] = lambda: False) -> Deadline:
+        """Returns the deadline of a decision that starts now; see Deadline."""
+        return Deadline(self._clock, self._seconds, slice_seconds, others_wait)
 
     def half(self) -> TimeLimit:
         """Returns a limit of half the time."""

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from extender.cache.groups import Viable
-from extender.errors import BindingFailed, DeadlineExceeded
+from extender.errors import BindingFailed, DeadlineExceeded, GaveWay
 from extender.framework.permit import Permit
 from extender.framework.profile import Profile
 from extender.groups import DecideOne, GroupDecision, GroupRules, GroupStatus, Leaf, MemberDecision, Tree, decide_group
@@ -167,6 +167,7 @@ class GroupScheduler:
         placing.queue.finish_group(queued, outcome)
 
     def _cycle(self, queued: QueuedGroup, began_at: float) -> GroupOutcome:
+        placing = self.pods.placing
         members = queued.in_order()
         tree = self._tree(queued.root, members)
         if isinstance(tree, Failure):
@@ -177,7 +178,9 @@ class GroupScheduler:
         waiting = self._without_skipped(members)
         if not waiting:
             return GroupOutcome.SUCCESS
-        decided = self._decide(queued.root, waiting, began_at)
+        decided = self._decide(queued, waiting, began_at)
+        gave_way = isinstance(decided, Failure) and decided.gave_way
+        self.pods.spent(queued, placing.clock.monotonic() - began_at, gave_way=gave_way)
         if isinstance(decided, Failure):
             self._attempted(waiting, GroupResult.ERROR, began_at)
             return self._refuse(tree, waiting, decided, began_at)
@@ -220,13 +223,13 @@ class GroupScheduler:
                 waiting.append(pod)
         return waiting
 
-    def _decide(self, root: GroupName, waiting: Sequence[QueuedPod], began_at: float) -> Decided | Failure:
+    def _decide(self, queued: QueuedGroup, waiting: Sequence[QueuedPod], began_at: float) -> Decided | Failure:
         """Decides about the tree, and finds pods to evict if it was refused. Changes nothing outside the table."""
         placing = self.pods.placing
         cycle = placing.cycles[waiting[0].info.pod.spec.scheduler_name]
         try:
-            with placing.cache.snapshot("schedule") as table:
-                tree = self._tree(root, waiting)
+            with placing.cache.snapshot("schedule", self.pods.begin(queued)) as table:
+                tree = self._tree(queued.root, waiting)
                 if isinstance(tree, Failure):  # a group was deleted or moved after the cycle began
                     return tree
                 try:
@@ -235,14 +238,14 @@ class GroupScheduler:
                     cycle.group_failed(table, tree, _text_of(error))
                     raise
         except DeadlineExceeded as error:
-            return Failure(str(error))
+            return Failure(str(error), gave_way=isinstance(error, GaveWay))
         except Exception as error:  # one group's error must not stop the others, and nothing has changed yet
-            _log.exception("scheduling failed group=%s", root.key)
+            _log.exception("scheduling failed group=%s", queued.root.key)
             return Failure(_text_of(error))
 
     def _decide_tree(self, tree: Tree, table: Table, cycle: SchedulingCycle, began_at: float) -> Decided:
         placing, trial = self.pods.placing, Trial(table)
-        decide_one = self._timed(decides_members(cycle, table), table)
+        decide_one = self._timed(decides_members(cycle, table))
         observer = _Placements(cycle.profile.name, placing.clock, placing.telemetry)
         decide = decides_tree(tree, trial, decide_one, cycle.profile, self.random.choice, observer)
         decision = decide()
@@ -267,18 +270,14 @@ class GroupScheduler:
             placing.telemetry.group_preemption_tried(preemption.code, seconds)
         return Decided(decision, [with_reasons(each, preemption, idle) for each in groups], preemption, idle)
 
-    def _timed(self, decide: DecideOne, table: Table) -> DecideOne:
-        """Returns `decide` with a time limit for each member, and observes how long each decision takes.
-
-        The limit and the metric are the same as for a pod without a group (upstream SchedulingAlgorithmLatency).
-        """
+    def _timed(self, decide: DecideOne) -> DecideOne:
+        """Returns `decide`, and observes how long each decision takes (upstream SchedulingAlgorithmLatency)."""
         clock, telemetry = self.pods.placing.clock, self.pods.placing.telemetry
 
         def decide_one(info: PodInfo, rows: Rows | None) -> MemberDecision:
             began_at = clock.monotonic()
             try:
-                with table.until(self.pods.limit.begin()):
-                    return decide(info, rows)
+                return decide(info, rows)
             finally:
                 telemetry.decided(clock.monotonic() - began_at)
 

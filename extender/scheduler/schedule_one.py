@@ -30,6 +30,7 @@ from extender.errors import (
     ClusterError,
     DeadlineExceeded,
     ExtenderError,
+    GaveWay,
     IllegalTransition,
     OutcomeUnknown,
     Outdated,
@@ -37,9 +38,9 @@ from extender.errors import (
 from extender.framework.permit import BindRule, Permit, Permits
 from extender.model.devices.claims import ResourceClaim
 from extender.queue.priority_queue import PriorityQueue
-from extender.queue.queued_group import QueuedGroup
+from extender.queue.queued_group import Entity, QueuedGroup
 from extender.queue.queued_pod import QueuedPod, Rejection
-from extender.runtime.clock import NO_LIMIT, Clock, TimeLimit
+from extender.runtime.clock import NO_LIMIT, Clock, Deadline, TimeLimit
 from extender.runtime.ports import Binder, Binding, Nominating
 from extender.scheduler.binding.reservations import Awaited, Reservation, Reserver, error_prefix, undo
 from extender.scheduler.binding.waiting_pods import WaitingPods
@@ -233,7 +234,9 @@ class PodScheduler:
         placing = self.placing
         began_at = placing.clock.monotonic()
         decision = self.decide(pod)
-        placing.telemetry.decided(placing.clock.monotonic() - began_at)
+        seconds = placing.clock.monotonic() - began_at
+        placing.telemetry.decided(seconds)
+        self.spent(pod, seconds, gave_way=isinstance(decision, Failure) and decision.gave_way)
         outcome = placing.assume_and_reserve(pod, decision, began_at) if isinstance(decision, Chosen) else decision
         if isinstance(outcome, Failure):
             self.failures.handle(pod, outcome, began_at)
@@ -252,6 +255,16 @@ class PodScheduler:
             self.binding.waiting.enter(assumed.pod.info)
             self.pre_binders.submit(lambda: self.binding.wait_at_permit(assumed))
 
+    def begin(self, entity: Entity) -> Deadline:
+        """Returns the deadline of an attempt that starts now: it gives way to others after its slice of time."""
+        queue = self.placing.queue
+        return self.limit.begin(queue.slice_seconds(entity), lambda: queue.others_wait(entity))
+
+    def spent(self, entity: Entity, seconds: float, *, gave_way: bool) -> None:
+        """Records how long the attempt kept the deciding thread from others."""
+        self.placing.queue.spent(entity, seconds, gave_way=gave_way)
+        self.placing.telemetry.spent("gave way" if gave_way else "costly" if entity.cost_seconds else "cheap", seconds)
+
     def skips(self, pod: QueuedPod) -> bool:
         """Returns True if the pod is being deleted, or already has a node (upstream skipPodSchedule)."""
         described = pod.info.pod
@@ -268,10 +281,10 @@ class PodScheduler:
             # The profile is looked up once, because a reload of the policy may replace it.
             cycle = placing.cycles[pod.info.pod.spec.scheduler_name]
             info = placing.with_nomination(pod.info)
-            with placing.cache.snapshot("schedule", self.limit.begin()) as table:
+            with placing.cache.snapshot("schedule", self.begin(pod)) as table:
                 return cycle.schedule_pod(info, table)
         except DeadlineExceeded as error:
-            return Failure(str(error))
+            return Failure(str(error), gave_way=isinstance(error, GaveWay))
         except Exception as error:  # one pod's error must not stop the loop, and nothing has changed yet
             _log.exception("scheduling failed pod=%s", pod.info.pod.key)
             return Failure(f"{type(error).__name__}: {error}")
@@ -477,7 +490,10 @@ class FailureHandler:
         described = pod.info.pod
         if failure.nominated_node is not Nominating.KEEP:
             self.nominations.nominate(pod.info, failure.node_to_nominate)
-        self.events.record(described, "Warning", "FailedScheduling", "Scheduling", failure.message)
+        note = failure.message
+        if pod.cost_seconds:
+            note = f"{note} (its last attempt took {pod.cost_seconds:.1f} s, so others go first)"
+        self.events.record(described, "Warning", "FailedScheduling", "Scheduling", note)
         self.statuses.failed(described, failure.reason, failure.message, failure.nominated_node)
 
     def _make_room(self, pod: QueuedPod, failure: Failure) -> None:

@@ -188,6 +188,9 @@ class SchedulerTelemetry(QueueTelemetry, PluginTelemetry, Protocol):
     def decided(self, seconds: float) -> None:
         """Observes how long it took to choose a node, or to find that none fits."""
 
+    def spent(self, cost: str, seconds: float) -> None:
+        """Adds the time of an attempt on the deciding thread. `cost` is cheap, costly or "gave way"."""
+
     def scheduled(self, attempts: int, seconds: float) -> None:
         """Observes a bound pod: the number of attempts, and the seconds since the pod was first ready to be tried."""
 

@@ -112,6 +112,7 @@ class Failure:
         idle_claim: a claim that no other pod uses, and that should get other devices, because the pod fits nowhere with
             the present ones; None if there is no such claim.
         search_seconds: how long preemption searched for pods to evict; None if it did not search.
+        gave_way: True if the attempt ended because other pods waited.
     """
 
     message: str
@@ -120,6 +121,7 @@ class Failure:
     nominated_node: NominatedNode = Nominating.CLEAR
     idle_claim: ResourceClaim | None = None
     search_seconds: float | None = None
+    gave_way: bool = False
 
     @property
     def node_to_nominate(self) -> str:

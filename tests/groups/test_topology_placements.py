@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extender.errors import DeadlineExceeded
 from extender.groups import DecideOne, GroupStatus, MemberDecision, decide_group
 from extender.groups.group_tree import waiting_members
 from extender.groups.topology_placements import DEFAULT_SCORING, TopologyPlacement, total_scores
@@ -57,6 +59,44 @@ def test_no_rack_is_tried_after_the_fullest_that_takes_all_members() -> None:
     decision = decide_group(tree(*objects), Trial(table), noting, BY_PLACEMENTS)
     assert decision.placement == "r3"
     assert tried == [["n-r2"]] * 3 + [["n-r3"]] * 3  # r2 would be fuller, but takes two
+
+
+def test_a_domain_that_is_too_small_by_a_sum_is_not_tried() -> None:
+    objects = [*racks(r1=8, r2=2, r3=3, r4=4), gang(3), *members("g", 3)]
+    table = table_of(*objects)
+    decide_one, tried = deciding(table), []
+
+    def noting(info: PodInfo, rows: Rows | None) -> MemberDecision:
+        tried.append(table.nodes.names_of(rows))
+        return decide_one(info, rows)
+
+    rules = replace(BY_PLACEMENTS, checks_requests=True)
+    decision = decide_group(tree(*objects), Trial(table), noting, rules)
+    assert (decision.placement, tried) == ("r3", [["n-r3"]] * 3)
+
+
+def test_if_every_domain_is_too_small_one_says_why_and_all_are_counted() -> None:
+    objects = [*racks(r1=1, r2=2), gang(3), *members("g", 3)]
+    table = table_of(*objects)
+    rules = replace(BY_PLACEMENTS, checks_requests=True)
+    decision = decide_group(tree(*objects), Trial(table), deciding(table), rules)
+    assert decision.text.startswith("pod group is unschedulable, 0/2 placements are available, ")
+    assert decision.members
+
+
+def test_if_the_time_is_out_the_best_domain_so_far_is_taken() -> None:
+    objects = [*racks(r1=4, r2=4), gang(2), *members("g", 5)]
+    table = table_of(*objects)
+    decide_one, left = deciding(table), [6]
+
+    def until_the_time_is_out(info: PodInfo, rows: Rows | None) -> MemberDecision:
+        left[0] -= 1
+        if not left[0]:
+            raise DeadlineExceeded("no decision within 4 s")
+        return decide_one(info, rows)
+
+    decision = decide_group(tree(*objects), Trial(table), until_the_time_is_out, BY_PLACEMENTS)
+    assert (decision.placement, len(decision.placed)) == ("r1", 4)
 
 
 def test_racks_that_tie_are_chosen_at_random_though_a_fuller_one_is_too_small() -> None:

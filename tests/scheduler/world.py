@@ -45,6 +45,7 @@ class Telemetry(ports.Telemetry):
         self.binds: list[str] = []
         self.decisions: list[float] = []
         self.victims: list[int] = []
+        self.costs: list[tuple[str, float]] = []
         self.disrupted_groups: list[int] = []
         self.group_results: list[str] = []
         self.group_preemptions: list[tuple[str, float | None]] = []
@@ -76,6 +77,9 @@ class Telemetry(ports.Telemetry):
 
     def decided(self, seconds: float) -> None:
         self.decisions.append(seconds)
+
+    def spent(self, cost: str, seconds: float) -> None:
+        self.costs.append((cost, seconds))
 
     def scheduled(self, attempts: int, seconds: float) -> None:
         self.attempts.append(attempts)
@@ -179,9 +183,10 @@ class World:
         limit: TimeLimit = NO_LIMIT,
         features: FeatureGates = DEFAULT_FEATURES,
         settings: Settings = Settings(settle_seconds=0.0),  # noqa: B008  frozen
+        clock: ManualClock | None = None,
     ) -> None:
         """`record`: the file to record everything to. `limit`: for each attempt, and for users' rules."""
-        self.clock, self.telemetry = ManualClock(), Telemetry()
+        self.clock, self.telemetry = clock or ManualClock(), Telemetry()
         self.observed = Observation(
             Settings(record=record, feature_gates=_gates(features)), "schedule", Metrics(self.clock, ""), self.clock
         )

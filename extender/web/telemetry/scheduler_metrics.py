@@ -103,6 +103,9 @@ class SchedulerMetrics(Metrics):
     def decided(self, seconds: float) -> None:
         self._histogram("scheduler_scheduling_algorithm_duration_seconds").observe(seconds)
 
+    def spent(self, cost: str, seconds: float) -> None:
+        self._counter("extender_attempt_seconds_total", cost).inc(seconds)
+
     def scheduled(self, attempts: int, seconds: float) -> None:
         self._histogram("scheduler_pod_scheduling_attempts").observe(attempts)
         label = str(attempts) if attempts < _MANY_ATTEMPTS else f"{_MANY_ATTEMPTS}+"

@@ -276,6 +276,11 @@ SCHEDULER_SERIES: Mapping[str, Series] = {
             _ATTEMPT_BUCKETS,
         ),
         counter(
+            "extender_attempt_seconds_total",
+            "Seconds of the deciding thread by what the attempt cost: cheap (under 0.1 s), costly, gave way.",
+            "cost",
+        ),
+        counter(
             "scheduler_workload_preemption_attempts_total",
             "Searches for pods that could be evicted for a group, by kube-scheduler's code of the outcome.",
             "result",

@@ -35,6 +35,7 @@ def told() -> SchedulerMetrics:
     pod = msgspec.convert(make_pod("p").scheduler("mine").obj(), Pod)
     metrics.attempted(Attempt(pod, "scheduled", 0.5, 1, "", "n1"))
     metrics.decided(0.002)
+    metrics.spent("gave way", 0.25)
     metrics.scheduled(2, 1.5)
     metrics.scheduled(40, 90.0)
     metrics.scheduled_after_flush()
@@ -68,6 +69,7 @@ def test_each_notification_is_counted() -> None:
     assert found["scheduler_scheduling_attempt_duration_seconds_sum", "mine", "scheduled"] == 0.5
     assert found["scheduler_scheduling_algorithm_duration_seconds_count",] == 1
     assert found["scheduler_pod_scheduling_attempts_sum",] == 42
+    assert found["extender_attempt_seconds_total", "gave way"] == 0.25
     assert found["scheduler_pod_scheduling_sli_duration_seconds_sum", "2"] == 1.5
     assert found["scheduler_pod_scheduling_sli_duration_seconds_sum", "15+"] == 90.0
     assert found["scheduler_pod_scheduled_after_flush_total",] == 1

@@ -1,0 +1,151 @@
+"""Shares the deciding thread between tenants: remembers what attempts cost, and lets others go before costly ones.
+
+A tenant is a namespace. While every attempt takes less than CHEAP_SECONDS, pods are popped in kube-scheduler's order.
+After an attempt that takes longer, the queue is held for COST_TIMES as long. During the hold, the pods of tenants whose
+attempts are cheap go before all others, whatever their priority is; the others get the time that is left. After the
+hold, the tenant that has waited longest for its turn gets one attempt, before pods of its own and lower priorities. So
+costly tenants together hold at most a tenth of the thread while others wait, and each of them gets its turn.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from extender.queue.backoff import COST_TIMES, Heap, Order
+from extender.queue.queued_group import Entity
+
+CHEAP_SECONDS = 0.1
+COSTLY_SECONDS = 60.0
+"""How long a tenant counts as costly after its last costly attempt."""
+FIRST_SLICE_SECONDS = 0.25
+LAST_SLICE_SECONDS = 0.5
+_MANY_TENANTS = 10_000
+
+
+def tenant_of(entity: Entity) -> str:
+    """Returns the tenant that a pod or group belongs to: its namespace."""
+    return entity.info.pod.namespace
+
+
+class Costs:
+    """Remembers the cost of each tenant's attempts. Times are in monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._cheap: dict[str, None] = {}  # the tenants whose last attempt was cheap
+        self._costly: dict[str, float] = {}  # tenant -> when its last costly attempt ended, plus its share of the hold
+        self._held_until = 0.0
+
+    def record(self, tenant: str, seconds: float, now: float) -> None:
+        """Records the cost of an attempt that has just ended."""
+        if seconds < CHEAP_SECONDS:
+            if not self.is_costly(tenant, now):
+                self._costly.pop(tenant, None)
+                self._cheap[tenant] = None
+        else:
+            self._cheap.pop(tenant, None)
+            self._costly[tenant] = self._held_until = now + COST_TIMES * seconds
+        for tenants in (self._cheap, self._costly):
+            if len(tenants) > _MANY_TENANTS:
+                del tenants[next(iter(tenants))]
+
+    def is_costly(self, tenant: str, now: float) -> bool:
+        return now < self._costly.get(tenant, now) + COSTLY_SECONDS and tenant in self._costly
+
+    def is_cheap(self, tenant: str) -> bool:
+        """Returns True if the tenant's last attempt was cheap. A tenant that has not been tried yet is not cheap."""
+        return tenant in self._cheap
+
+    def is_held(self, now: float) -> bool:
+        """Returns True if cheap tenants go first, because a costly attempt has ended a short time ago."""
+        return now < self._held_until
+
+    def turn(self, tenant: str) -> float:
+        """Returns the key by which costly tenants take turns; 0 for a tenant that had no costly attempt."""
+        return self._costly.get(tenant, 0.0)
+
+    def slice_seconds(self, entity: Entity, now: float) -> float:
+        """Returns how long an attempt may take before it gives way to others.
+
+        The slice doubles each time. It is short for a tenant whose costs are unknown while others wait for their turn,
+        because many such tenants may come at once.
+        """
+        tenant = tenant_of(entity)
+        if self.is_held(now) and not (entity.times_given_way or self.is_cheap(tenant) or self.is_costly(tenant, now)):
+            return CHEAP_SECONDS
+        return min(FIRST_SLICE_SECONDS * 2.0 ** min(entity.times_given_way, 8), LAST_SLICE_SECONDS)
+
+
+class ActiveQueue:
+    """The pods and groups that are ready to be tried, in the order that `order` and the costs of their tenants give.
+
+    Entities that have to let others go first are set aside, one heap for each tenant, when `pop` comes across them.
+    """
+
+    def __init__(self, order: Order, costs: Costs) -> None:
+        self._order = order
+        self._costs = costs
+        self._ready = Heap(order)
+        self._set_aside: dict[str, Heap] = {}
+        self._tenants: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._ready) + sum(map(len, self._set_aside.values()))
+
+    def __iter__(self) -> Iterator[Entity]:
+        for heap in (self._ready, *self._set_aside.values()):
+            yield from heap
+
+    def get(self, uid: str) -> Entity | None:
+        if (entity := self._ready.get(uid)) is not None or not self._set_aside:
+            return entity
+        return next((entity for heap in self._set_aside.values() if (entity := heap.get(uid)) is not None), None)
+
+    def add(self, entity: Entity) -> None:
+        """Adds the pod or group. If the queue contains it already, sorts it again by its current key."""
+        before = self.get(entity.uid)
+        if before is None or self._ready.get(entity.uid) is not None:
+            self._ready.add(entity)
+        else:
+            self._set_aside[tenant_of(entity)].add(entity)
+        if before is None:
+            self._tenants[tenant_of(entity)] += 1
+
+    def remove(self, uid: str) -> Entity | None:
+        entity = self._ready.remove(uid)
+        if entity is None and (entity := self.get(uid)) is not None:
+            self._take(tenant_of(entity), uid)
+        if entity is not None:
+            self._count_out(entity)
+        return entity
+
+    def pop(self, now: float) -> Entity | None:
+        """Removes and returns the next pod or group; returns None if there is none."""
+        is_held = self._costs.is_held(now)
+        while (first := self._ready.peek()) is not None and is_held and not self._costs.is_cheap(tenant_of(first)):
+            self._ready.remove(first.uid)
+            self._set_aside.setdefault(tenant_of(first), Heap(self._order)).add(first)
+        entity = first
+        if self._set_aside and (first is None or not is_held):
+            tenant = min(self._set_aside, key=self._costs.turn)
+            waiting = self._set_aside[tenant].peek()
+            if waiting is not None and (first is None or waiting.priority >= first.priority):
+                entity = waiting
+        return None if entity is None else self.remove(entity.uid)
+
+    def others_wait(self, entity: Entity, now: float) -> bool:
+        """Returns True if another tenant waits, and is not one of the costly ones."""
+        own = tenant_of(entity)
+        return any(tenant != own and not self._costs.is_costly(tenant, now) for tenant in self._tenants)
+
+    def _take(self, tenant: str, uid: str) -> None:
+        heap = self._set_aside[tenant]
+        heap.remove(uid)
+        if not heap:
+            del self._set_aside[tenant]
+
+    def _count_out(self, entity: Entity) -> None:
+        tenant = tenant_of(entity)
+        self._tenants[tenant] -= 1
+        if not self._tenants[tenant]:
+            del self._tenants[tenant]
