@@ -27,7 +27,7 @@ from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.plugins import details
 from extender.preemption import NO_NODES, Preemption, fit_message, preempt, preemption_message
-from extender.runtime.clock import NO_LIMIT, TimeLimit
+from extender.runtime.clock import INTERRUPTIONS, NO_LIMIT, TimeLimit, note_subject
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 from extender.table.trial import Trial
@@ -368,13 +368,17 @@ class Engine:
 
         An error names the pod or the user's rule that caused it.
         """
-        with (
-            quantities_of(info.pod),
-            rule_errors(),
-            self.limit.begin(self.table),
-            self.table.hypothetically(removed=[info.uid]),
-        ):
-            yield
+        try:
+            with (
+                quantities_of(info.pod),
+                rule_errors(),
+                self.limit.begin(self.table),
+                self.table.hypothetically(removed=[info.uid]),
+            ):
+                yield
+        except INTERRUPTIONS as error:
+            note_subject(error, f"pod {info.pod.key}")
+            raise
 
     def _waiting(self, pod: Pod | PodInfo) -> PodInfo:
         """Returns the pod without its node name, so that it is judged like a waiting pod."""

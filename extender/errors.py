@@ -12,6 +12,7 @@
     ├── Outdated                an object has changed since a decision was made on it
     ├── DeadlineExceeded        a decision took too long
     │   ├── GaveWay             other pods wait, and the decision had its share of the time
+    │   ├── TooExpensive        a question took more time or memory than it may
     │   └── RuleUnanswered      a user's rule is still running
     ├── RuleFailed              a rule raised, or cannot judge the pod, and the work cannot continue
     ├── BindingFailed           a pod was rejected before its Binding, or what it needs could not be reserved
@@ -89,6 +90,13 @@ class GaveWay(DeadlineExceeded):
     """A decision ended because other pods wait, and it had its share of the time."""
 
 
+class TooExpensive(DeadlineExceeded):
+    """A question took more time or memory than it may. Unlike other missed deadlines, raised at any moment."""
+
+    def __str__(self) -> str:
+        return explained(super().__str__(), self)
+
+
 class RuleUnanswered(DeadlineExceeded):
     """A user's rule missed the deadline. Its thread may still run and read the table of the decision.
 
@@ -98,6 +106,12 @@ class RuleUnanswered(DeadlineExceeded):
     def __init__(self, message: str, call: Future[Any] | None = None) -> None:
         super().__init__(message)
         self.call = call
+
+
+def explained(message: str, error: BaseException) -> str:
+    """Returns `message` with the error's notes: which object took the time, and what is known so far."""
+    first, *others = getattr(error, "__notes__", ()) or ("",)
+    return f"{message}: {'; '.join([f'{first} took the time', *others])}" if first else message
 
 
 class RuleFailed(ExtenderError):

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 from extender.cache.cache import Cache
@@ -23,6 +23,7 @@ from extender.errors import (
     DeadlineExceeded,
     MalformedInput,
     RuleFailed,
+    TooExpensive,
     UnknownNode,
 )
 from extender.framework.profile import Profiles
@@ -33,10 +34,11 @@ from extender.offline.state import ClusterState
 from extender.offline.what_if.hypothetical import answer_simulation
 from extender.policy.policy import PROVIDERS
 from extender.runtime.clock import NO_LIMIT, TimeLimit
+from extender.runtime.questions import SECONDS, in_child
 from extender.table import PodInfo
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
 from extender.table.journal import BEGINNING
-from extender.ui.documents import Arguments, Choices, Look, Timeline, half_time, position
+from extender.ui.documents import Arguments, Choices, Look, Timeline, position
 from extender.ui.site import Site
 from extender.web.access import UI
 from extender.web.answers import Answer, Page, error_answer, json_answer
@@ -69,8 +71,8 @@ def live_pages(
             raise ClusterError(f"not ready: {missing}")
         return follower.look()
 
-    choices = Choices("this configuration", providers(profiles.features), MOST_JUDGED, half_time())
-    return Site(look, choices).pages()
+    choices = Choices("this configuration", providers(profiles.features), MOST_JUDGED)
+    return Site(look, choices, in_child).pages()
 
 
 def simulation_handler(
@@ -87,18 +89,24 @@ def simulation_handler(
         if not turn.acquire(blocking=False):
             return error_answer(503, "another simulation is running; try again later")
         try:
-            document = answer_simulation(follower.look().state, body)
-        except (MalformedInput, ConfigurationError, UnknownNode) as error:
-            return error_answer(400, str(error))
-        except RuleFailed as error:
-            return error_answer(500, str(error))
-        except DeadlineExceeded as error:
+            return in_child(partial(_simulation, follower.look().state, body))
+        except TooExpensive as error:
             return error_answer(503, str(error))
         finally:
             turn.release()
-        return json_answer(document)
 
     return answer
+
+
+def _simulation(state: ClusterState, body: bytes) -> Answer:
+    try:
+        return json_answer(answer_simulation(state, body))
+    except (MalformedInput, ConfigurationError, UnknownNode) as error:
+        return error_answer(400, str(error))
+    except RuleFailed as error:
+        return error_answer(500, str(error))
+    except DeadlineExceeded as error:
+        return error_answer(503, str(error))
 
 
 def providers(features: FeatureGates = DEFAULT_FEATURES) -> Mapping[str, Profiles]:
@@ -121,14 +129,11 @@ class CacheFollower:
 
     def _begin(self) -> None:
         self._cursor = BEGINNING
-        self._unanswered = self._limit.unanswered
         self._state = ClusterState((), self._profiles, self._limit)
         self._infos: dict[str, PodInfo] = {}
 
     def look(self) -> Look:
         """Brings the copy of the cache up to date, and returns it for a page to show."""
-        if self._limit.unanswered is not self._unanswered:
-            self._begin()  # a rule that exceeded its time limit may still read the old table, so this builds a new one
         updates, cursor, everything = self._cache.updates_since(self._cursor)
         if everything:
             self._begin()
@@ -230,18 +235,21 @@ def look_at_recording(path: Path, profiles: Profiles | None) -> LookOf:
     return look
 
 
-def view(look: LookOf, choices: Choices, port: int, announce: Callable[[str], None]) -> None:
+def view(look: LookOf, choices: Choices, port: int, announce: Callable[[str], None], seconds: float = SECONDS) -> None:
     """Serves the pages until the process is interrupted.
 
     Args:
         choices: the configurations and clusters that the pages offer. If there is no configuration to compare with,
             the built-in configurations are added.
         announce: called with the address once the server listens.
+        seconds: how long a page may take; 0 means that there is no limit.
 
     Raises:
         OSError: the port is in use.
     """
-    site = Site(look, choices if choices.others else replace(choices, others=providers()))
+    site = Site(
+        look, choices if choices.others else replace(choices, others=providers()), partial(in_child, seconds=seconds)
+    )
     server = PageServer(LOOPBACK, port, site.pages())
     server.start()
     try:

@@ -27,7 +27,7 @@ from extender.cli.process_commands import demo, schedule, serve
 from extender.cli.reference import reference
 from extender.cli.status_command import status
 from extender.cli.whole_files import os_error_text
-from extender.errors import ConfigurationError, ExtenderError, MalformedInput
+from extender.errors import ConfigurationError, ExtenderError, MalformedInput, TooExpensive, explained
 from extender.runtime.near_names import did_you_mean, with_suggestion
 from extender.runtime.process_memory import GC_THRESHOLDS
 from extender.runtime.product_version import product_commit, product_version
@@ -36,13 +36,15 @@ from extender.runtime.text import printable
 _WIDTH = 120
 USAGE_ERROR = 2
 FAILURE = 1
+NO_ANSWER_IN_TIME = 4
 _BY_SIGNAL = 128  # a process that a signal ended has this number plus the signal's as its exit status
 
 
 class _Commands(click.Group):
     """The subcommands. Wrong usage is reported in the form of all other errors.
 
-    After Ctrl-C a subcommand ends silently by SIGINT, so that a shell ends the loop around it. A subcommand ends by
+    After Ctrl-C a subcommand ends by SIGINT, so that a shell ends the loop around it. If it was computing an answer, it
+    says which object took the time, and what is known so far. A subcommand ends by
     SIGPIPE if the program that reads its output, such as `head`, has ended. The exit status is 130 or 141.
     """
 
@@ -75,7 +77,9 @@ def _ending_by_signal() -> Iterator[None]:
     """Ends the process after Ctrl-C, or if the program that reads its output has ended."""
     try:
         yield
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
+        if text := explained("", interrupt):
+            click.echo(f"interrupted{printable(text)}", err=True)
         _end_by(signal.SIGINT)
     except BrokenPipeError:
         _end_by(signal.SIGPIPE)
@@ -143,8 +147,8 @@ def cli() -> None:
       extender rule new team_nodes
       extender serve --kubeconfig ~/.kube/config --policy policy.yaml
 
-    Exit status: 0 if all is well; 3 if the answer is no, such as a pod that does not fit; 2 for wrong usage or input; 1
-    for a failure. The help of a command says more.
+    Exit status: 0 if all is well; 3 if the answer is no, such as a pod that does not fit; 2 for wrong usage or input; 4
+    if there is no answer within --timeout; 1 for any other failure. The help of a command says more.
     """
     _prepare()
 
@@ -206,6 +210,8 @@ def _run(command: click.Group, arguments: list[str], name: str | None) -> None:
         _fail(error.faults, USAGE_ERROR)
     except MalformedInput as error:
         _fail([str(error)], USAGE_ERROR)
+    except TooExpensive as error:
+        _fail([f"{error} (--timeout sets the limit)"], NO_ANSWER_IN_TIME)
     except ExtenderError as error:
         _fail([str(error)], FAILURE)
     except OSError as error:

@@ -13,6 +13,7 @@ from extender.offline.explain.explanation import Explanation
 from extender.offline.manifests.objects import to_objects
 from extender.offline.state import ClusterState
 from extender.policy.loading import read as read_policy
+from extender.runtime.questions import time_limit
 
 Answer = dict[str, Any]
 
@@ -31,19 +32,21 @@ class Case(msgspec.Struct):
     config: dict[str, Any] | None = None
 
 
-def answers(lines: Iterable[bytes], profiles: Profiles | None = None, *, changes: bool = True) -> Iterator[Answer]:
+def answers(
+    lines: Iterable[bytes], profiles: Profiles | None = None, *, changes: bool = True, seconds: float = 0
+) -> Iterator[Answer]:
     """Yields the answer to each line, which holds one case as JSON; skips blank lines.
 
     A line is {"name", "cluster": v1 List, "pod", "config"}. The policy in "config" applies to this case; without one,
     `profiles` apply. An answer is the case's "name" and an explanation (`Explanation.to_dict`), or {"name", "error"} if
-    the line is not a valid case.
+    the line is not a valid case, or takes more than `seconds` (0: no limit).
     """
     for number, line in enumerate(lines, 1):
         if line.strip():
-            yield _answer(line, number, profiles, changes)
+            yield _answer(line, number, profiles, changes, seconds)
 
 
-def _answer(line: bytes, number: int, profiles: Profiles | None, changes: bool) -> Answer:
+def _answer(line: bytes, number: int, profiles: Profiles | None, changes: bool, seconds: float) -> Answer:
     name: object = f"line {number}"
     try:
         decoded = msgspec.json.decode(line)
@@ -51,8 +54,9 @@ def _answer(line: bytes, number: int, profiles: Profiles | None, changes: bool) 
         case = msgspec.convert(decoded, Case)
         if case.config:
             profiles = read_policy(case.config).scheduler_profiles()
-        state = ClusterState(to_objects(case.cluster.items or ()), profiles)
-        explanation = Explanation(state, state.stored(case.pod))
-        return {"name": name, **explanation.to_dict(changes=changes)}
+        with time_limit(seconds):
+            state = ClusterState(to_objects(case.cluster.items or ()), profiles)
+            explanation = Explanation(state, state.stored(case.pod))
+            return {"name": name, **explanation.to_dict(changes=changes)}
     except (msgspec.MsgspecError, ExtenderError, RecursionError, UnicodeDecodeError) as error:
         return {"name": name, "error": f"line {number}: {error}"}

@@ -22,7 +22,7 @@ from extender.framework.rules import Check, PerTemplate, RowScorer, Scorer, Scor
 from extender.framework.status import Refusal, unresolvable
 from extender.model.devices.claims import ResourceClaim
 from extender.model.scheduling.pod_groups import PodGroup
-from extender.runtime.clock import Clock, SystemClock
+from extender.runtime.clock import INTERRUPTIONS, Clock, SystemClock, note_subject
 from extender.table import PodInfo, Table
 from extender.table.labels import BoolColumn, Rows
 
@@ -175,7 +175,11 @@ class _DynamicResourcesCheck(Check):
         node_claims = NodeClaims(self._claims, self._table, rows, self._limit)
         verdict = list(node_claims.refused)
         for group in node_claims.groups:
-            verdict.extend(group.verdict(rows))
+            try:
+                verdict.extend(group.verdict(rows))
+            except INTERRUPTIONS as error:
+                note_subject(error, f"the claim {' or '.join(claim.key for claim in group.claims)}")
+                raise
         allocated = self._claims.allocated
         if allocated:
             elsewhere = unavailable(allocated, self._table, rows, self._now, self._binding_timeout_seconds)

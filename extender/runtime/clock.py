@@ -100,6 +100,25 @@ class TimeLimit:
         return TimeLimit(self._clock, self._seconds / 2)
 
 
+INTERRUPTIONS = (DeadlineExceeded, KeyboardInterrupt)
+"""What ends work that takes too long: a deadline, the limit of a question, or Ctrl-C."""
+
+
+def note_subject(error: BaseException, subject: str) -> None:
+    """Notes in the error, an interruption, which object was being worked on. The innermost object is noted first."""
+    error.add_note(f"{subject} needs it" if getattr(error, "__notes__", ()) else subject)
+
+
+@contextmanager
+def known_so_far(describe: Callable[[], str]) -> Iterator[None]:
+    """Notes in the error what was known when the `with` block was interrupted: `3 of 9 pods are placed`."""
+    try:
+        yield
+    except INTERRUPTIONS as error:
+        error.add_note(describe())
+        raise
+
+
 class ManualClock:
     """A clock that changes only when `advance` is called."""
 

@@ -24,7 +24,7 @@ from extender.errors import MalformedInput
 DEEPEST = 100
 MOST_FROM_ALIASES = 100_000  # the most values that aliases may repeat (a "billion laughs" attack repeats a billion)
 
-_LONGEST_PROBLEM = 300
+_LONGEST_PROBLEM, _MOST_DIGITS = 300, 1000
 _CORE = "tag:yaml.org,2002:"
 _NodeEvent = Any  # PyYAML's type stubs do not declare the attributes of events
 _SYNTAX_ERRORS = (yaml.parser.ParserError, yaml.scanner.ScannerError)
@@ -84,7 +84,7 @@ def load_all(text: bytes | str, letters: Mapping[str, object] = MappingProxyType
         raise MalformedInput(
             f"position {error.position}: this byte is not allowed in YAML; is it a text file?"
         ) from None
-    except (yaml.YAMLError, ValueError) as error:  # ValueError means a wrong encoding, or a number with too many digits
+    except (yaml.YAMLError, ValueError) as error:  # ValueError means a wrong encoding
         raise MalformedInput(_cut(" ".join(str(error).split()))) from None
 
 
@@ -124,7 +124,7 @@ class _Builder:
         if isinstance(event, yaml.SequenceStartEvent):
             return self._sequence(depth + 1)
         if event.tag not in (None, "!", f"{_CORE}str"):
-            return _plain(event.value)
+            return _scalar(event)
         if not event.implicit[0]:
             return event.value
         return self._letters[event.value] if event.value in self._letters else _scalar(event)
@@ -166,6 +166,8 @@ class _Builder:
 
 
 def _scalar(event: _NodeEvent) -> object:
+    if len(event.value) > _MOST_DIGITS and _INTEGER.fullmatch(event.value.replace("_", "")):
+        raise _fault(event, f"a number with more than {_MOST_DIGITS} digits")  # Python may be unable to print it
     if _NOT_A_NUMBER.fullmatch(event.value):
         raise _fault(event, f"{event.value} is not a number that JSON has")
     return _plain(event.value)

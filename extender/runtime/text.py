@@ -6,7 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 Cells = Sequence[str]
 MOST_ROWS = 20
+_MOST_DIGITS = 18
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+
+
+def whole_number(text: str) -> int | None:
+    """Returns the number that `text` writes in ASCII digits; None for other text, and for more than 18 digits."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
 
 
 def aligned(lines: Sequence[Cells], gap: str = "  ") -> Iterator[str]:

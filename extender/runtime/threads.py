@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -146,6 +147,11 @@ class ParkedThreads(Generic[T]):
     def __init__(self, work: Callable[[T], object], name: str) -> None:
         self._work = work
         self._name = name
+        self._forget()
+        os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        """Begins without threads, because threads do not survive a fork."""
         self._lock = Lock()
         self._items: SimpleQueue[T] = SimpleQueue()
         self.parked = 0  # the number of threads that wait for an item

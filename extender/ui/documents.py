@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,7 +21,6 @@ from extender.offline.what_if.scenario import Scenario
 Arguments = Mapping[str, str]
 Document = dict[str, Any]
 Progress = Callable[[int, int], None]
-_LONGEST_REST_SECONDS = 0.1
 _LONGEST_QUOTE = 20
 
 
@@ -78,7 +76,7 @@ class Choices:
         name: the name of the configuration that judges the pods.
         others: the configurations to compare with, by name.
         most_judged: the most pending pods that are judged for one page; None means all.
-        progress: called while a long answer is computed; it may sleep.
+        progress: called while a long answer is computed.
     """
 
     name: str = "defaults"
@@ -159,21 +157,6 @@ def steps(look: Look, _arguments: Arguments, _: Choices) -> Document:
     if look.timeline is None:
         raise MalformedRequest("this is not a recording: it has no steps")
     return {"steps": [step.to_dict() for step in look.timeline.recording.steps]}
-
-
-def half_time(clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep) -> Progress:
-    """Returns a progress function that makes its caller sleep half of the time, so that other threads can run.
-
-    Each call sleeps for as long as the caller has worked since the previous call, but at most 0.1 s.
-    """
-    woke = clock()
-
-    def rest(_done: int, _total: int) -> None:
-        nonlocal woke
-        sleep(min(max(clock() - woke, 0), _LONGEST_REST_SECONDS))
-        woke = clock()
-
-    return rest
 
 
 def position(name: str, given: str, last: int) -> int:

@@ -56,19 +56,28 @@ _NODES_LISTED = 50  # long lists are cut, because a browser lays them out again 
 _PATIENCE_SECONDS = 30.0
 
 
+Isolate = Callable[[Callable[[], Answer]], Answer]
+
+
+def _at_once(make: Callable[[], Answer]) -> Answer:
+    return make()
+
+
 class Site:
     """The pages about a cluster.
 
     Args:
         look: called with the arguments of each page to get the cluster; never by two threads at once.
         choices: the configurations that pages can compare, and the limits on their work.
+        isolate: calls the function that computes an answer, where it costs the process little.
     """
 
-    def __init__(self, look: Callable[[Arguments], Look], choices: Choices) -> None:
+    def __init__(self, look: Callable[[Arguments], Look], choices: Choices, isolate: Isolate = _at_once) -> None:
         self._look = look
         self._choices = choices
         self._turn = threading.Lock()
-        self._documents: OrderedDict[tuple[object, ...], Document] = OrderedDict()
+        self._isolate = isolate
+        self._answers: OrderedDict[tuple[object, ...], Answer] = OrderedDict()
 
     def pages(self) -> Mapping[str, Page]:
         first = {"/": "ui/pending", UI: "ui/pending", f"{UI}/": "pending"}
@@ -80,41 +89,55 @@ class Site:
 
     def _page(self, name: str, query: Mapping[str, list[str]], _accept: str) -> Answer:
         arguments = {key: values[0] for key, values in query.items()}
-        status, document, context, look = 200, Document(), dict[str, Any](), None
-        links = SiteLinks(name, arguments, _carried(arguments))
+        return self._answer("page", name, arguments, partial(self._rendered, name, arguments))
+
+    def _json(self, name: str, query: Mapping[str, list[str]], _accept: str) -> Answer:
+        arguments = {key: values[0] for key, values in query.items()}
+        return self._answer("json", name, arguments, partial(self._encoded, name, arguments))
+
+    def _answer(self, form: str, name: str, arguments: Arguments, make: Callable[[Look], Answer]) -> Answer:
+        """Returns the answer to one request, computed by `make` unless the same one was asked for a moment ago."""
+        look: Look | None = None
         with self._one_at_a_time() as admitted:
             if not admitted:
                 return _busy()
             try:
                 look = self._look(arguments)
-                document = self._document(name, look, arguments)
-                context = self._context(name, look, document, arguments)
+                key = (form, name, look.source, look.revision, *sorted(arguments.items()))
+                if key in self._answers:
+                    self._answers.move_to_end(key)
+                    return self._answers[key]
+                answer = self._isolate(partial(make, look))
+                if answer.status == 200:
+                    self._answers[key] = answer
+                    if len(self._answers) > _MOST_CACHED:
+                        self._answers.popitem(last=False)
+                return answer
             except ExtenderError as error:
-                status, document = _status(error), {"error": str(error)}
-            context["site"] = self._frame(name, look, arguments)
-            template = _TEMPLATES.get(name, f"{name}.html") if status == 200 else "error.html"
-            return Answer(status, rendering.page(template, document, links, **context), _HTML, _HEADERS)
+                return self._failed(error, name, look, arguments) if form == "page" else _json_error(error)
 
-    def _json(self, name: str, query: Mapping[str, list[str]], _accept: str) -> Answer:
-        arguments = {key: values[0] for key, values in query.items()}
-        at = arguments.pop("at", "")
-        with self._one_at_a_time() as admitted:
-            if not admitted:
-                return _busy()
-            try:
-                value = pointed_at(self._document(name, self._look(arguments), arguments), at)
-            except ExtenderError as error:
-                return error_answer(_status(error), str(error), _HEADERS)
+    def _rendered(self, name: str, arguments: Arguments, look: Look) -> Answer:
+        try:
+            document = _DOCUMENTS[name](look, arguments, self._choices)
+            context = self._context(name, look, document, arguments)
+        except ExtenderError as error:
+            return self._failed(error, name, look, arguments)
+        context["site"] = self._frame(name, look, arguments)
+        template = _TEMPLATES.get(name, f"{name}.html")
+        return Answer(200, rendering.page(template, document, _links(name, arguments), **context), _HTML, _HEADERS)
+
+    def _encoded(self, name: str, arguments: Arguments, look: Look) -> Answer:
+        asked = {key: value for key, value in arguments.items() if key != "at"}
+        try:
+            value = pointed_at(_DOCUMENTS[name](look, asked, self._choices), arguments.get("at", ""))
+        except ExtenderError as error:
+            return _json_error(error)
         return Answer(200, msgspec.json.format(msgspec.json.encode(value)) + b"\n", JSON, _HEADERS)
 
-    def _document(self, name: str, look: Look, arguments: Arguments) -> Document:
-        key = (name, look.source, look.revision, *sorted(arguments.items()))
-        if key not in self._documents:
-            self._documents[key] = _DOCUMENTS[name](look, arguments, self._choices)
-            if len(self._documents) > _MOST_CACHED:
-                self._documents.popitem(last=False)
-        self._documents.move_to_end(key)
-        return self._documents[key]
+    def _failed(self, error: ExtenderError, name: str, look: Look | None, arguments: Arguments) -> Answer:
+        site = self._frame(name, look, arguments)
+        page = rendering.page("error.html", {"error": str(error)}, _links(name, arguments), site=site)
+        return Answer(_status(error), page, _HTML, _HEADERS)
 
     def _frame(self, here: str, look: Look | None, arguments: Arguments) -> dict[str, Any]:
         timeline = look.timeline if look else None
@@ -149,7 +172,7 @@ class Site:
             by = next(iter(document["resources"]), "")
         node_map: NodeMap = by_free_resource(document, by)
         if key and not by:
-            node_map = by_verdict(document, self._document("pod", look, {"pod": key}))
+            node_map = by_verdict(document, documents.pod(look, {"pod": key}, self._choices))
         matching = [{**row, "at": index} for index, row in enumerate(document["nodes"]) if find in row["name"]]
         pending = sorted(info.pod.key for info in look.state.pending)[:_MOST_LISTED]
         begin = position("from", arguments.get("from", "0"), max(len(matching) - 1, 0))
@@ -198,6 +221,14 @@ def _redirect(location: str, _query: Mapping[str, list[str]], _accept: str) -> A
 
 def _asset(name: str, media_type: str, _query: Mapping[str, list[str]], _accept: str) -> Answer:
     return Answer(200, rendering.asset(name), media_type, _HEADERS)
+
+
+def _links(name: str, arguments: Arguments) -> SiteLinks:
+    return SiteLinks(name, arguments, _carried(arguments))
+
+
+def _json_error(error: ExtenderError) -> Answer:
+    return error_answer(_status(error), str(error), _HEADERS)
 
 
 def _busy() -> Answer:

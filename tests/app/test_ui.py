@@ -195,7 +195,7 @@ def test_a_rule_that_hangs_keeps_pages_and_simulations_no_longer_than_a_decision
             for status, told in answers():
                 assert status == 503
                 assert b"no decision within 0.5 s: Hanging has not answered" in told
-        assert asked == ["p", "new"]  # who has not answered is not asked again
+        assert not asked  # only in processes that have ended, so that no thread is left here
     finally:
         end.set()
     assert wait_until(lambda: {status for status, _ in answers()} == {200}, 30)

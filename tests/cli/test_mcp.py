@@ -95,6 +95,9 @@ def test_a_faulty_call_gets_the_reason_and_no_code_of_the_assistant_runs() -> No
         "scale": ("simulate", {"scale": ["web"]}),
         "kind": ("explain_group", {"group": "ml/train", "kind": "podgroup"}),
         "nodes": ("simulate", {"add_nodes": ["general-a1=x"]}),
+        "a digit that is none": ("simulate", {"add_nodes": ["general-a1=²"]}),
+        "many digits": ("simulate", {"add_nodes": ["general-a1=" + "9" * 5000]}),
+        "many nodes": ("simulate", {"add_nodes": ["general-a1=2147483647"]}),
         "doctor": ("doctor", {}),
         "still there": ("pending_pods", {"namespace": "ml"}),
     }
@@ -105,6 +108,9 @@ def test_a_faulty_call_gets_the_reason_and_no_code_of_the_assistant_runs() -> No
     assert "did you mean Policy?" in failed["faulty policy"]
     assert "os:getcwd" in failed["a policy that imports"]
     assert "nothing to check" in failed["doctor"]
+    assert "general-a1=²: expected NODE=N" in failed["a digit that is none"]
+    assert "expected NODE=N" in failed["many digits"]
+    assert "expected a number from 0 to 10000" in failed["many nodes"]
     assert "'PodGroup' or 'CompositePodGroup'" in failed["kind"]
 
 

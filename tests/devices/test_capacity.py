@@ -70,6 +70,8 @@ def test_a_device_without_the_requested_capacity_does_not_fit() -> None:
             "passes|representable|exceeds",
             id="beyond int64",
         ),
+        pytest.param("1", {"validRange": {"min": "1", "step": "0"}}, "step must be greater than zero", id="no step"),
+        pytest.param("1", {"validRange": {"min": "1", "step": "-2"}}, "step must be greater than zero", id="backwards"),
     ],
 )
 def test_an_amount_that_cannot_be_represented_is_an_error(requested: str, policy: dict[str, Any], message: str) -> None:

@@ -66,6 +66,7 @@ ODD_CLUSTERS = [
     pytest.param(with_pod(cluster(), "NaN").encode(), id="NaN as a number"),
     pytest.param(with_pod(cluster(), '"1_000"').encode(), id="underscores"),
     pytest.param(with_pod(cluster(), "[[]]").encode(), id="a list as a quantity"),
+    pytest.param(cluster({**NODE, "metadata": {"name": "HEX"}}).replace('"HEX"', "0x" + "f" * 9000).encode(), id="hex"),
     pytest.param(cluster({**NODE, "metadata": {"name": 5}}).encode(), id="a number as a name"),
     pytest.param(cluster({**NODE, "metadata": None}).encode(), id="no metadata"),
     pytest.param(cluster(3).encode(), id="a number as an object"),

@@ -68,7 +68,8 @@ def test_a_document_has_these_values(text: str | bytes, value: object) -> None:
         pytest.param("a: 1\n---\nb: 2", "more than one document", id="two documents"),
         pytest.param(b"a: \xff", "position 3: this byte is not allowed", id="no UTF-8"),
         pytest.param("a: \0", "position 3: this byte is not allowed", id="a control character"),
-        pytest.param("a: " + "9" * 5000, "", id="a number of 5,000 digits"),
+        pytest.param("a: 1\nb: " + "9" * 5000, "line 2: a number with more than 1000", id="a number of 5,000 digits"),
+        pytest.param("a: 0x" + "f" * 5000, "line 1: a number with more than 1000 digits", id="as many of base 16"),
         pytest.param("[" * (DEEPEST + 2), f"nested deeper than {DEEPEST}", id="too many brackets"),
         pytest.param("[" * 500_000, "nest", id="brackets without end"),  # some versions of libyaml refuse them first
         pytest.param("{a: " * 500_000, f"nested deeper than {DEEPEST}", id="braces without end"),

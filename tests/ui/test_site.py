@@ -16,7 +16,7 @@ from extender.offline.manifests.objects import to_objects
 from extender.offline.manifests.snapshot import write_snapshot
 from extender.offline.state import ClusterState
 from extender.runtime.product_version import product_commit, product_version
-from extender.ui.documents import Choices, half_time
+from extender.ui.documents import Choices
 from extender.ui.site import Site
 from extender.web.access import UI
 from extender.web.answers import Answer, Page
@@ -224,9 +224,8 @@ def test_the_page_of_an_empty_cluster_says_so(page: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("page", ["pending", "pod?pod=none"])
-def test_the_foot_of_a_page_has_version_and_documentation(
-    example: Mapping[str, Page], monkeypatch: pytest.MonkeyPatch, page: str
-) -> None:
+def test_the_foot_of_a_page_has_version_and_documentation(monkeypatch: pytest.MonkeyPatch, page: str) -> None:
+    example = pages(look_at_cluster(ClusterState.load(EXAMPLE), "example.yaml"))
     monkeypatch.setattr("extender.ui.site.documentation_address", lambda: "https://forge.example/docs")
     foot = get(example, page).body.decode().partition("<footer")[2]
     assert f"extender {product_version()} (commit {product_commit()})" in foot
@@ -247,15 +246,6 @@ def test_a_long_list_is_cut_where_calls_must_not_wait() -> None:
     document = json.loads(get(site, "pending.json").body)
     assert (len(document["pending"]), document["unjudged"]) == (2, 4)
     assert ">4</a> more pods are pending" in get(site, "pending").body.decode()
-
-
-def test_a_long_answer_rests_as_long_as_it_works() -> None:
-    slept: list[float] = []
-    times = iter([0.0, 0.02, 0.04, 5.0, 5.1])
-    progress = half_time(lambda: next(times), slept.append)
-    progress(1, 2)
-    progress(2, 2)
-    assert slept == [pytest.approx(0.02), pytest.approx(0.1)]
 
 
 def test_pages_change_nothing() -> None:

@@ -36,7 +36,6 @@ from extender.offline.documents.document_kinds import DocumentKind, headed, one_
 
 if TYPE_CHECKING:  # not imported at run time, because --help must not wait for NumPy
     from extender.cli.output.jsonpath import JsonPath
-    from extender.framework.profile import Profiles
     from extender.model.selectors import Selector
     from extender.offline.explain.explanation import Explanation
     from extender.offline.manifests.templates import Workload
@@ -130,7 +129,7 @@ def explain(
         refuse_options(_NOT_IN_A_BATCH, _ONLY_STANDARD_INPUT)
         _refuse_if(pod is not None, _ONLY_STANDARD_INPUT)
         _refuse_if(output.format not in (Format.TABLE, Format.JSON), "--batch prints JSON, one document per line")
-        sys.exit(_answer_all(sys.stdin.buffer, source.profiles(), changes))
+        sys.exit(_answer_all(sys.stdin.buffer, source, changes))
     _refuse_if(pod is not None and filename is not None, "give one pod: either POD or -f FILE")
     if pod is None and filename is None:
         refuse_options(("node", "nodes", "changes"), "these options need a pod: POD or -f FILE")
@@ -265,12 +264,12 @@ def _lines(explanation: Explanation, node: str | None, nodes: bool, changes: boo
         yield from terminal.nodes(explanation)
 
 
-def _answer_all(lines: Iterable[bytes], profiles: Profiles | None, changes: bool) -> int:
+def _answer_all(lines: Iterable[bytes], source: Source, changes: bool) -> int:
     """Prints an answer for each line, a case in JSON. Returns the exit status, which is 1 if any answer is an error."""
     from extender.offline.batch import answers
 
     any_error = False
-    for answer in answers(lines, profiles, changes=changes):
+    for answer in answers(lines, source.profiles(), changes=changes, seconds=source.timeout_seconds):
         is_error = "error" in answer
         any_error |= is_error
         kind = DocumentKind.CASE_ERROR if is_error else DocumentKind.EXPLANATION

@@ -13,6 +13,7 @@ import click
 from extender.cli.answers.source_options import (
     DOES_NOT_FIT,
     FILE,
+    TIMEOUT_OPTION,
     Progress,
     Source,
     access_options,
@@ -38,6 +39,7 @@ from extender.config.cluster_access import ClusterAccess, live_access
 from extender.config.setting_sources import load
 from extender.errors import ConfigurationError
 from extender.offline.documents.document_kinds import DocumentKind, one_or_list
+from extender.runtime.questions import time_limit
 from extender.runtime.text import counted
 
 if TYPE_CHECKING:
@@ -213,8 +215,9 @@ def _show_size(size: CacheSize) -> None:
 @click.argument("files", type=_FILE, nargs=-1, required=True, metavar="FILE...")
 @click.option("--policy", type=_FILE, metavar="FILE", help="policy to use instead  [default: the recording's own]")
 @switch("--steps", help="list what happened, step by step, and decide nothing")
+@TIMEOUT_OPTION
 @output_option()
-def replay(files: tuple[Path, ...], policy: Path | None, steps: bool, output: Output) -> None:
+def replay(files: tuple[Path, ...], policy: Path | None, steps: bool, timeout: float, output: Output) -> None:
     """Make every decision of a recording again, and show which differ and why.
 
     Each call and each scheduling attempt is decided on the cluster as it was at its time. Under the recording's own
@@ -234,7 +237,7 @@ def replay(files: tuple[Path, ...], policy: Path | None, steps: bool, output: Ou
     """
     if steps:
         refuse_options(("policy",), "cannot be used with --steps, which lists the steps without deciding")
-    _answer(files, output, policy=policy, steps=steps)
+    _answer(files, output, timeout, policy=policy, steps=steps)
 
 
 @click.command("upgrade-check")
@@ -246,8 +249,9 @@ def replay(files: tuple[Path, ...], policy: Path | None, steps: bool, output: Ou
     metavar="VERSION|GATE=BOOL,...",
     help="a version of Kubernetes, such as 1.36, or feature gates, or both",
 )
+@TIMEOUT_OPTION
 @output_option()
-def upgrade_check(files: tuple[Path, ...], gates: str, output: Output) -> None:
+def upgrade_check(files: tuple[Path, ...], gates: str, timeout: float, output: Output) -> None:
     """Show which recorded decisions differ under the feature gates of another version of Kubernetes.
 
     Every decision is made again on the cluster as it was, with the recording's own policy. --to VERSION sets the gates
@@ -261,18 +265,19 @@ def upgrade_check(files: tuple[Path, ...], gates: str, output: Output) -> None:
 
     Exit status: 0 if no decision differs, 3 if some do, 2 for wrong usage or input, 1 for a failure.
     """
-    _answer(files, output, gates=gates)
+    _answer(files, output, timeout, gates=gates)
 
 
 def _answer(
     files: tuple[Path, ...],
     output: Output,
+    timeout: float,
     *,
     policy: Path | None = None,
     steps: bool = False,
     gates: str | None = None,
 ) -> NoReturn:
-    with input_faults(), answering():
+    with input_faults(), answering(), time_limit(timeout):
         sys.exit(_replay(files, policy, steps, gates, output))
 
 

@@ -21,6 +21,8 @@ from extender.cli.whole_files import os_error_text
 from extender.config.cluster_access import IN_CLUSTER, ClusterAccess, listed, live_access
 from extender.errors import ClusterError, ConfigurationError, MalformedInput, UnknownNode, UnknownPod
 from extender.offline.documents.document_kinds import DocumentKind, headed, with_notes
+from extender.runtime.clock import INTERRUPTIONS, note_subject
+from extender.runtime.questions import SECONDS, time_limit
 
 if TYPE_CHECKING:  # not imported at run time, because --help must not wait for NumPy
     from extender.framework.profile import Profiles
@@ -51,12 +53,14 @@ class Source:
 
     Attributes:
         access: how to reach a live cluster according to the options; `live_access` adds kubectl's default files.
+        timeout_seconds: how long an answer may take; 0 means that there is no limit.
     """
 
     cluster: Path | None = None
     access: ClusterAccess = IN_CLUSTER
     namespace: str | None = None
     policy: Path | None = None
+    timeout_seconds: float = SECONDS
 
     def profiles(self) -> Profiles | None:
         """Returns the profiles of --policy; None for kube-scheduler's defaults. Raises ConfigurationError."""
@@ -84,14 +88,17 @@ class Source:
             raise ConfigurationError(["give one cluster: --cluster PATH or --kubeconfig FILE"])
         if self.cluster is not None and self.access != IN_CLUSTER:
             raise ConfigurationError(["--context, --as and --as-group are about a live cluster, not about --cluster"])
-        if self.cluster is not None:
-            left_out: list[str] = []
-            return ClusterState.load(self.cluster, self.profiles(), left_out), left_out
-        from extender.offline.live import read_state
+        try:
+            if self.cluster is not None:
+                left_out: list[str] = []
+                return ClusterState.load(self.cluster, self.profiles(), left_out), left_out
+            from extender.offline.live import read_state
 
-        return read_state(
-            self.live_access(), namespace or self.default_namespace(), self.profiles(), needs_nodes=needs_nodes
-        )
+            access, own_namespace = self.live_access(), namespace or self.default_namespace()
+            return read_state(access, own_namespace, self.profiles(), needs_nodes=needs_nodes)
+        except INTERRUPTIONS as error:
+            note_subject(error, f"reading {self.cluster or 'the live cluster'}")
+            raise
 
     def workloads(self, filenames: Sequence[Path]) -> list[Workload]:
         """Returns the pods and templates in these files. A file may be gzipped, and `-` is standard input.
@@ -162,6 +169,7 @@ def source_options(
     compares: bool = False,
     decides: bool = True,
     whole: bool = False,
+    asks: bool = True,
     namespace_of: str = "objects that name none",
 ) -> _Command:
     """Adds the options of a Source to a command, which gets the Source as `source`. Exits with 2 on faulty input.
@@ -172,6 +180,7 @@ def source_options(
         decides: False if the command makes no decisions, so that it has no --policy.
         whole: True if the command reads the pods of all namespaces. --namespace is then only for a user who may read
             the pods of one namespace.
+        asks: False if the command serves answers until it is ended, so that --timeout limits each of them.
         namespace_of: the words after "namespace of" in the help of --namespace; not used if `whole` is True.
     """
 
@@ -181,14 +190,16 @@ def source_options(
         access: ClusterAccess,
         namespace: str | None,
         policy: Path | tuple[Path, ...] | None = None,
+        timeout: float = 0,
         **others: Any,
     ) -> Any:
         if isinstance(policy, tuple):
             others["policies"], policy = policy, None
         if whole and cluster is not None:
             refuse_options(("namespace",), "cannot be used with --cluster, which is read with all namespaces")
-        with input_faults(), answering():
-            return command(Source(cluster, access, namespace, policy), **others)
+        own_limit = 0 if not asks or others.get("batch") else timeout
+        with input_faults(), answering(), time_limit(own_limit):
+            return command(Source(cluster, access, namespace, policy, timeout), **others)
 
     options: list[Callable[[Any], Any]] = [
         click.option("--cluster", type=FILE, metavar="PATH", help="file or directory of objects; -: standard input"),
@@ -202,11 +213,21 @@ def source_options(
         ),
     ]
     if decides:
-        options.append(_policy_option(compares))
+        options += [_policy_option(compares), TIMEOUT_OPTION]
     decorated: Any = with_source
     for option in reversed(options):
         decorated = option(decorated)
     return decorated  # type: ignore[no-any-return]  # click's decorators lose the function's type
+
+
+TIMEOUT_OPTION = click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    default=int(SECONDS),
+    show_default=True,
+    metavar="SECONDS",
+    help="how long an answer may take; 0: no limit",
+)
 
 
 @contextmanager

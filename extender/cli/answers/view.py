@@ -15,7 +15,7 @@ from extender.errors import ConfigurationError
 
 
 @click.command()
-@partial(source_options, whole=True)
+@partial(source_options, whole=True, asks=False)
 @click.option(
     "--with",
     "others",
@@ -73,4 +73,5 @@ def view(source: Source, others: Sequence[Path], recording: Path | None, port: i
         Choices(name, compared, progress=Progress("pods")),
         port,
         lambda address: say(f"serving {address} until Ctrl-C"),
+        source.timeout_seconds,
     )

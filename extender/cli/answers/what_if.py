@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,6 +24,7 @@ from extender.cli.completion import nodes
 from extender.cli.output.output_formats import Output, output_option
 from extender.errors import ConfigurationError
 from extender.offline.documents.document_kinds import DocumentKind
+from extender.runtime.text import whole_number
 
 if TYPE_CHECKING:  # not imported at run time, because --help must not wait for NumPy
     from extender.model.node import Node
@@ -280,10 +280,11 @@ def _scenario(
 
 def scaled(argument: str, namespace: str) -> tuple[str, int]:
     """Parses an argument of --scale; returns NAMESPACE/KIND/NAME of the workload, and its number of pods."""
-    form = re.fullmatch(r"(.+/.+)=(\d+)", argument)
-    if form is None:
+    name, _, digits = argument.rpartition("=")
+    count = whole_number(digits)
+    if count is None or not all(name.partition("/")):
         raise ConfigurationError([f"--scale {argument}: expected [NAMESPACE/]KIND/NAME=N, such as deploy/web=20"])
-    return target(form[1], namespace), int(form[2])
+    return target(name, namespace), count
 
 
 def target(argument: str, namespace: str) -> str:
@@ -301,18 +302,19 @@ def target(argument: str, namespace: str) -> str:
 
 def _node(argument: str) -> tuple[str | Node, int]:
     """Parses an argument of --add-node; returns a node's name or the Node in a file, and how many to add."""
-    name, equals, count = argument.rpartition("=")
-    if not equals or not count.isdigit():
-        name, count = argument, "1"
+    before, _, digits = argument.rpartition("=")
+    number = whole_number(digits)
+    name, count = (before, number) if before and number is not None else (argument, 1)
     path = Path(name)
-    if path.suffix not in _OBJECT_FILES and not path.is_file():  # a node's name may contain a dot
-        if not name or (equals and name == argument):
+    if path.suffix not in _OBJECT_FILES:  # a node's name may contain a dot, but no equals sign
+        if not name or "=" in name:
             raise ConfigurationError([f"--add-node {argument}: expected NODE=N or FILE=N, such as worker-1=3"])
-        return name, int(count)
+        if not path.is_file():
+            return name, count
     from extender.model.node import Node
     from extender.offline.manifests.files import load
 
     nodes = [obj for obj in load(path) if isinstance(obj, Node)]
     if len(nodes) != 1:
         raise ConfigurationError([f"--add-node {name}: expected a file with one Node, got {len(nodes)}"])
-    return nodes[0], int(count)
+    return nodes[0], count

@@ -6,6 +6,7 @@ The assistant starts the command and talks to it over stdin and stdout. Start re
 from __future__ import annotations
 
 from contextlib import redirect_stdout
+from functools import partial
 from importlib.util import find_spec
 
 import click
@@ -16,7 +17,7 @@ from extender.errors import ConfigurationError
 
 
 @click.command()
-@source_options
+@partial(source_options, asks=False)
 @click.option("--url", metavar="URL", help="the urlPrefix of an extender that the tool doctor also checks")
 def mcp(source: Source, url: str | None) -> None:
     """Answer an assistant's questions about a cluster, over the Model Context Protocol (stdio).

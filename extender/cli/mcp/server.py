@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, ParamSpec
 
 from mcp.server.mcpserver import MCPServer
@@ -13,8 +13,9 @@ from mcp_types import ToolAnnotations
 
 from extender.cli.mcp.tools import Tools
 from extender.cli.whole_files import os_error_text
-from extender.errors import ExtenderError
+from extender.errors import ExtenderError, TooExpensive
 from extender.runtime.product_version import product_version
+from extender.runtime.questions import in_child
 
 _P = ParamSpec("_P")
 _INSTRUCTIONS = (
@@ -28,26 +29,42 @@ _READS_ONLY = ToolAnnotations(read_only_hint=True, destructive_hint=False, idemp
 def server_of(tools: Tools) -> MCPServer[Any]:
     """Returns a Model Context Protocol server that offers `tools` to an assistant.
 
-    The server runs one call at a time, because an answer may take a whole CPU.
+    The server runs one call at a time, because an answer may take a whole CPU; each in its own process, whose time and
+    memory are limited.
     """
     server: MCPServer[Any] = MCPServer(
         "podseat", instructions=_INSTRUCTIONS, version=product_version(), log_level="WARNING"
     )
     turn = threading.Lock()
     for tool in tools.all():
-        server.add_tool(_guarded(tool, turn), annotations=_READS_ONLY)
+        server.add_tool(_guarded(tool, turn, tools.timeout_seconds), annotations=_READS_ONLY)
     return server
 
 
-def _guarded(tool: Callable[_P, dict[str, Any]], turn: threading.Lock) -> Callable[_P, dict[str, Any]]:
+def _guarded(tool: Callable[_P, dict[str, Any]], turn: threading.Lock, seconds: float) -> Callable[_P, dict[str, Any]]:
     @wraps(tool)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> dict[str, Any]:
-        try:
-            with turn:
-                return tool(*args, **kwargs)
-        except ExtenderError as error:
-            raise ToolError(str(error)) from None
-        except OSError as error:
-            raise ToolError(os_error_text(error)) from None
+        with turn:
+            document, fault = _answer(partial(tool, *args, **kwargs), seconds)
+        if fault:
+            raise ToolError(fault)
+        return document
 
     return call
+
+
+def _answer(question: Callable[[], dict[str, Any]], seconds: float) -> tuple[dict[str, Any], str]:
+    """Returns the document that answers the question, and ""; if there is none, an empty one and the reason."""
+
+    def answer() -> tuple[dict[str, Any], str]:
+        try:
+            return question(), ""
+        except ExtenderError as error:
+            return {}, str(error)
+        except OSError as error:
+            return {}, os_error_text(error)
+
+    try:
+        return in_child(answer, seconds)
+    except TooExpensive as error:
+        return {}, str(error)

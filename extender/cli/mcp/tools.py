@@ -29,7 +29,9 @@ from extender.offline.what_if.result import simulate
 from extender.offline.what_if.scenario import Scenario
 from extender.policy.library import Library
 from extender.policy.loading import load
+from extender.runtime.text import whole_number
 
+_LONGEST_QUOTE = 40
 MOST_ENTRIES = 40
 """The largest number of entries of a list or mapping in an answer, because an assistant need not read more."""
 
@@ -43,9 +45,13 @@ class Tools:
 
     Args:
         url: the urlPrefix of an extender that `doctor` checks; None if there is no extender to check.
+
+    Attributes:
+        timeout_seconds: how long a call may take; 0 means that there is no limit.
     """
 
     def __init__(self, source: Source, url: str | None = None) -> None:
+        self.timeout_seconds = source.timeout_seconds
         self._source = source
         self._url = url
 
@@ -174,10 +180,11 @@ class Tools:
 
 
 def _copies(argument: str) -> tuple[str, int]:
-    name, _, count = argument.partition("=")
-    if not name or (count and not count.isdigit()):
-        raise ConfigurationError([f"add_nodes: {argument}: expected NODE=N"])
-    return name, int(count or 1)
+    name, _, digits = argument.partition("=")
+    count = whole_number(digits or "1")
+    if not name or count is None:
+        raise ConfigurationError([f"add_nodes: {argument[:_LONGEST_QUOTE]}: expected NODE=N"])
+    return name, count
 
 
 def _answer(kind: DocumentKind, document: Document, unread: Sequence[str] = ()) -> Document:

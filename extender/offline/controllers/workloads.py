@@ -22,6 +22,7 @@ from extender.offline.manifests.objects import SYSTEM_CLASSES, to_pod
 from extender.offline.manifests.templates import POD_HASH, stored_workload
 from extender.offline.state import ClusterState
 from extender.runtime.near_names import did_you_mean, nearest
+from extender.runtime.text import whole_number
 from extender.table import PodInfo
 
 # kubectl's name for a kind of workload -> the kind.
@@ -72,7 +73,8 @@ class WorkloadReplicas:
         base, _, first = self.template.name.rpartition("-")
         owner = self.template.controller
         is_numbered = is_of_stateful_set(self.template) and owner is not None and owner.name == base
-        return (base, int(first)) if is_numbered and first.isdecimal() else None
+        number = whole_number(first) if is_numbered else None
+        return None if number is None else (base, number)
 
     def surplus(self, count: int, now: datetime) -> list[PodInfo]:
         """Returns the pods that the controller deletes at `now` if there are to be `count`."""
@@ -187,7 +189,7 @@ def _is_owner(controller: Object, reference: OwnerReference | None) -> bool:
 
 def _revision(replica_set: Object) -> tuple[int, float]:
     text = replica_set.annotations.get(_REVISION, "")
-    return int(text) if text.isdecimal() else 0, replica_set.metadata.created_seconds
+    return whole_number(text) or 0, replica_set.metadata.created_seconds
 
 
 def _lacks_class(controller: Controller, pods: Sequence[PodInfo], state: ClusterState) -> bool:
@@ -273,9 +275,10 @@ def _like(state: ClusterState, infos: Sequence[PodInfo]) -> Pod:
     for info in infos:
         base, _, ordinal = info.pod.name.rpartition("-")
         owner = info.pod.controller
-        if not is_of_stateful_set(info.pod) or owner is None or owner.name != base or not ordinal.isdecimal():
+        number = whole_number(ordinal)
+        if not is_of_stateful_set(info.pod) or owner is None or owner.name != base or number is None:
             return pod
-        ordinals.append(int(ordinal))
+        ordinals.append(number)
     name = pod.name.rpartition("-")[0]
     stateful_set = state.objects.get(StatefulSet, f"{pod.namespace}/{name}")
     first = min(ordinals) if stateful_set is None else stateful_set.first_ordinal

@@ -26,6 +26,7 @@ from extender.offline.nodes import all_nodes
 from extender.offline.remarks import failing_reserve, other_scheduler, unasked_extenders
 from extender.offline.state import ClusterState
 from extender.preemption import Candidate
+from extender.runtime.clock import known_so_far
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -154,7 +155,8 @@ class Explanation:
         """The changes that would let the pod run, the smallest first; empty if the pod fits already."""
         if self.decision.feasible or not self.decision.nodes:
             return []
-        return suggested_changes(self._state, self.pod)
+        with known_so_far(lambda: f"the search for changes has not ended, but the verdict is known: {self.message}"):
+            return suggested_changes(self._state, self.pod)
 
     @cached_property
     def waterfall(self) -> Waterfall | None:

@@ -36,6 +36,7 @@ from extender.offline.groups.verdict import GroupVerdict, GroupVerdicts, decide,
 from extender.offline.html import rendering
 from extender.offline.remarks import remarks_on
 from extender.offline.state import ClusterState
+from extender.runtime.clock import known_so_far
 from extender.runtime.near_names import did_you_mean, nearest
 from extender.runtime.text import counted
 from extender.scheduler.group_members import decides_members
@@ -233,6 +234,10 @@ class GroupExplanation:
         """The changes after which all waiting members would be placed, the smallest first; each has been tried."""
         if self.fits or self._state.nodes_unread:
             return []
+        with known_so_far(lambda: f"the search for changes has not ended, but the verdict is known: {self.message}"):
+            return self._found_changes()
+
+    def _found_changes(self) -> list[SuggestedChange]:
         verdict = self.verdict
         if verdict.tree is None:
             missing = self._groups.membership.root_named(verdict.kind, verdict.key)

@@ -15,6 +15,7 @@ from extender.offline.explain.group import GroupExplanation
 from extender.offline.groups.verdict import GroupVerdicts
 from extender.offline.remarks import other_scheduler
 from extender.offline.state import ClusterState
+from extender.runtime.clock import known_so_far
 from extender.runtime.near_names import with_suggestion
 from extender.runtime.text import age, aligned, counted, printable
 
@@ -167,11 +168,12 @@ def pending_pods(
         for info in state.pending
         if (not namespace or info.pod.namespace == namespace) and wanted.matches(info.pod.labels)
     ][:most]
-    summaries = []
-    for number, pod in enumerate(pending, 1):
-        summaries.append(_summary(Explanation(state, pod, groups=groups), state))
-        if progress:
-            progress(number, len(pending))
+    summaries: list[PendingPod] = []
+    with known_so_far(lambda: f"{len(summaries)} of {counted(len(pending), 'pending pod')} are explained"):
+        for number, pod in enumerate(pending, 1):
+            summaries.append(_summary(Explanation(state, pod, groups=groups), state))
+            if progress:
+                progress(number, len(pending))
     frequency = Counter(each.cause for each in summaries)
 
     def rank(pod: PendingPod) -> tuple[bool, int, str, str, str, str]:

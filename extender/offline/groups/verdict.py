@@ -13,6 +13,7 @@ from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup
 from extender.offline.groups.membership import Membership, MissingGroup, Obstacle, obstacle
 from extender.offline.state import ClusterState
+from extender.runtime.clock import INTERRUPTIONS, note_subject
 from extender.scheduler.group_members import decides_members
 from extender.scheduler.scheduling_cycle import SchedulingCycle
 from extender.table.trial import Trial
@@ -102,8 +103,12 @@ def decide(state: ClusterState, tree: Tree, *, enforces_gangs: bool = True) -> G
     rules = rules_for(cycle.profile, tree)
     if not enforces_gangs:
         rules = replace(rules, enforces_gangs=False)
-    with state.engine.within_limit():
-        return decide_group(tree, Trial(state.table), decides_members(cycle, state.table), rules)
+    try:
+        with state.engine.within_limit():
+            return decide_group(tree, Trial(state.table), decides_members(cycle, state.table), rules)
+    except INTERRUPTIONS as error:
+        note_subject(error, f"{type(tree.group).__name__} {tree.group.key}")
+        raise
 
 
 def rules_for(profile: Profile, tree: Tree) -> GroupRules:

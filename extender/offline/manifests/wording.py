@@ -101,5 +101,8 @@ def _is_of(value: object, kind: str) -> bool:
 def _shown(value: object) -> str:
     if value is None:
         return "nothing"
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # Python prints no number with more than 4,300 digits
+        return "a number that is too long to print"
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

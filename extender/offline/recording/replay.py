@@ -40,7 +40,7 @@ from extender.offline.recording.reading import Recording, decoded_object
 from extender.offline.recording.steps import RecordedStep, naming_step
 from extender.offline.recording.worlds import Rules, World
 from extender.policy.kubernetes_versions import changes
-from extender.runtime.clock import LATE
+from extender.runtime.clock import LATE, known_so_far
 from extender.runtime.text import MOST_ROWS, Cells, aligned, counted, cut, listed, printable
 from extender.verbs.verb import DECIDED
 
@@ -217,16 +217,17 @@ class _Replay:
         lines, items = self._recording.lines, sorted(self._items())
         total, gaps = sum(item.is_decision for item in items), self._gaps()
         begun = not (lines and isinstance(lines[0], CheckpointLine))
-        for item in items:
-            line = lines[item.number]
-            if isinstance(line, DecisionLine):
-                missing = any(begin < item.moment < end for begin, end in gaps)
-                self._decide(item.number, line, MISSING if missing else "" if begun else BEFORE)
-                if progress:
-                    progress(self._decided.total() + self._left_out.total(), total)
-            else:
-                begun = True
-                self._change(item.number, line)
+        with known_so_far(lambda: f"{self._decided.total()} of {counted(total, 'decision')} are made again"):
+            for item in items:
+                line = lines[item.number]
+                if isinstance(line, DecisionLine):
+                    missing = any(begin < item.moment < end for begin, end in gaps)
+                    self._decide(item.number, line, MISSING if missing else "" if begun else BEFORE)
+                    if progress:
+                        progress(self._decided.total() + self._left_out.total(), total)
+                else:
+                    begun = True
+                    self._change(item.number, line)
         changed = sorted(self._changed, key=lambda decision: decision.step.number)
         return ReplayResult(dict(self._decided), dict(self._left_out), changed, list(self._notes()))
 

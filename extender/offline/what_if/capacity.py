@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 from msgspec.structs import replace
 
 from extender.errors import ConfigurationError
@@ -44,7 +45,8 @@ from extender.offline.what_if.gangs import (
     lacking,
 )
 from extender.offline.what_if.simulation import Progress, Simulation
-from extender.runtime.text import MOST_ROWS, aligned, counted, cut, printable
+from extender.runtime.clock import known_so_far
+from extender.runtime.text import MOST_ROWS, aligned, counted, cut, printable, whole_number
 from extender.table import PodInfo
 
 if TYPE_CHECKING:
@@ -148,7 +150,8 @@ def capacity(
         by_node[name] = _on_each_node(simulation, pods[name], most)
     others = {name: pod for name, pod in pods.items() if name not in exhausted}
     turns = dict(zip(pods, weights or [1] * len(pods), strict=True))
-    filled, with_room = _filled(simulation, others, gangs, turns, most)
+    with known_so_far(lambda: f"at least {counted(len(simulation.log.placements), 'pod')} would fit"):
+        filled, with_room = _filled(simulation, others, gangs, turns, most)
     by_node.update(filled)
     exhausted |= {name: _reasons(copied, pod, gangs.get(name)) for name, pod in others.items() if name not in with_room}
     for name, each in admitted.items():
@@ -224,9 +227,9 @@ def _copies(state: ClusterState, pod: Pod, placed: int, size: int = 1) -> list[P
         placed: the number of copies that have a node; the search for free names begins after them.
     """
     base, _, ordinal = pod.name.rpartition("-")
-    is_numbered = is_of_stateful_set(pod) and ordinal.isdecimal()
-    numbers = itertools.count(int(ordinal) + placed) if is_numbered else itertools.count(1 + placed)
-    names = (f"{base if is_numbered else pod.name}-{number}" for number in numbers)
+    first = whole_number(ordinal) if is_of_stateful_set(pod) else None
+    numbers = itertools.count((1 if first is None else first) + placed)
+    names = (f"{pod.name if first is None else base}-{number}" for number in numbers)
     free = (name for name in names if f"{pod.namespace}/{name}" not in state.infos)
     copies = [replica(pod, name, f"capacity/{pod.namespace}/{name}") for name in itertools.islice(free, size)]
     add_claims_like(state, pod, copies)
@@ -337,7 +340,7 @@ def _next(simulation: Simulation, pod: Pod, gang: PodGroup | None, placed: int) 
     """Returns the next pod of a template, or the members of its next gang."""
     if gang is None:
         return [PodInfo(copied) for copied in _copies(simulation.state, pod, placed)]
-    members = _copies(simulation.state, pod, placed, gang.min_count)
+    members = _copies(simulation.state, pod, placed, _members_to_try(simulation.state, gang))
     return copy_of_gang(simulation.state, gang, members, simulation.log.attempts + 1).waiting
 
 
@@ -346,9 +349,18 @@ def _reasons(state: ClusterState, pod: Pod, gang: PodGroup | None) -> Sequence[R
     if gang is None:
         (copied,) = _copies(state, pod, 0)
         return Explanation(state, with_claims(state, copied)).reasons
-    copied_gang = copy_of_gang(state, gang, _copies(state, pod, 0, gang.min_count), -1)
+    copied_gang = copy_of_gang(state, gang, _copies(state, pod, 0, _members_to_try(state, gang)), -1)
     members = [PodInfo(with_claims(state, info.pod)) for info in copied_gang.waiting]
     return lacking(state, Leaf(copied_gang.group, members))
+
+
+def _members_to_try(state: ClusterState, gang: PodGroup) -> int:
+    """Returns `minCount`; if the nodes cannot hold so many pods, returns one more than they can hold.
+
+    Such a gang does not fit, and the last of these members shows why. A `minCount` of two billion is then not built.
+    """
+    allocatable, requested = state.resources()["pods"]
+    return min(gang.min_count, int(np.maximum(allocatable - requested, 0).sum()) + 1, MOST_PODS + 1)
 
 
 def _zones(state: ClusterState, by_node: Mapping[str, Mapping[str, int]]) -> dict[str, int]:

@@ -23,7 +23,7 @@ from extender.offline.what_if.simulation import Simulation
 from extender.table import PodInfo
 from extender.table.pods.pod_templates import twin
 
-MOST_NEW = 1_000_000
+MOST_NEW_NODES, MOST_NEW_PODS = 10_000, 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def apply(scenario: Scenario, simulation: Simulation) -> list[str]:
     Raises:
         UnknownNode, UnknownPod: the cluster has no object of that name.
         MalformedCluster: the API server would refuse a workload.
-        ConfigurationError: a number of pods or nodes is negative or more than MOST_NEW.
+        ConfigurationError: a number is negative, or more than MOST_NEW_NODES or MOST_NEW_PODS.
     """
     state = simulation.state
     notes: list[str] = []
@@ -67,7 +67,7 @@ def apply(scenario: Scenario, simulation: Simulation) -> list[str]:
     drained = [name for name in _selected(state, scenario.drain) if name not in removed]
     cordoned = [*_selected(state, scenario.cordon), *drained]
     for template, count in scenario.add_nodes:
-        notes += _add_nodes(state, template, _checked_count("new nodes", count))
+        notes += _add_nodes(state, template, _checked_count("new nodes", count, MOST_NEW_NODES))
     for name in cordoned:
         state.add(with_cordon(state.node(name), unschedulable=True))
     for name in removed:
@@ -94,10 +94,10 @@ def apply(scenario: Scenario, simulation: Simulation) -> list[str]:
     return notes
 
 
-def _checked_count(what: str, count: int) -> int:
-    if 0 <= count <= MOST_NEW:
+def _checked_count(what: str, count: int, most: int = MOST_NEW_PODS) -> int:
+    if 0 <= count <= most:
         return count
-    raise ConfigurationError([f"{what}: expected a number from 0 to {MOST_NEW}, got {count}"])
+    raise ConfigurationError([f"{what}: expected a number from 0 to {most}, got {count}"])
 
 
 def _remove_node(simulation: Simulation, name: str) -> None:

@@ -33,8 +33,9 @@ from extender.queue.backoff import Backoff
 from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_group import GroupOutcome, QueuedGroup
 from extender.queue.queued_pod import QueuedPod, Rejection
-from extender.runtime.clock import ManualClock
+from extender.runtime.clock import INTERRUPTIONS, ManualClock, known_so_far, note_subject
 from extender.runtime.ports import Nominating, Telemetry
+from extender.runtime.text import counted
 from extender.scheduler.event_router import free_on
 from extender.scheduler.scheduling_cycle import Chosen, Failure, SchedulingCycle
 from extender.table import PodInfo
@@ -185,16 +186,17 @@ class Simulation:
             MalformedCluster: a pod has a malformed quantity.
         """
         most = self.log.attempts + _MOST_ATTEMPTS_PER_POD * (self._to_place + 10)
-        while self.log.attempts < most and (queued := self._queue.pop(0)) is not None:
-            self.log.attempts += 1
-            if isinstance(queued, QueuedGroup):
-                self._try_group(queued)
-                continue
-            outcome = self._decide(queued.info)
-            if isinstance(outcome, Chosen):
-                self._place(queued.info, outcome)
-            else:
-                self._refuse(queued, outcome)
+        with known_so_far(lambda: f"{len(self.log.placements)} of {counted(self._to_place, 'pod')} are placed"):
+            while self.log.attempts < most and (queued := self._queue.pop(0)) is not None:
+                self.log.attempts += 1
+                if isinstance(queued, QueuedGroup):
+                    self._try_group(queued)
+                    continue
+                outcome = self._decide(queued.info)
+                if isinstance(outcome, Chosen):
+                    self._place(queued.info, outcome)
+                else:
+                    self._refuse(queued, outcome)
 
     def settle(self) -> None:
         """Runs the scheduler, and lets kubelets end and start pods in the meantime, until nothing changes.
@@ -274,6 +276,9 @@ class Simulation:
         try:
             with self.state.engine.limit.begin(table):
                 return self._cycle(info.pod).schedule_pod(info, table)
+        except INTERRUPTIONS as error:
+            note_subject(error, f"pod {info.pod.key}")
+            raise
         except Exception:
             with quantities_of(info.pod), rule_errors():
                 raise
@@ -294,8 +299,12 @@ class Simulation:
             self._queue.finish_group(queued, GroupOutcome.REJECTED)
             return
         cycle = self._cycle(waiting[0].info.pod)
-        with self.state.engine.within_limit():
-            outcome = members.decide(cycle, self._random)
+        try:
+            with self.state.engine.within_limit():
+                outcome = members.decide(cycle, self._random)
+        except INTERRUPTIONS as error:
+            note_subject(error, f"{queued.root.kind} {queued.root.key}")
+            raise
         for pod in waiting:
             chosen = outcome.placed.get(pod.uid)
             if chosen is not None:

@@ -13,7 +13,7 @@ from typing import TypeVar
 from msgspec import structs
 
 from extender.groups import Composite, Leaf, Tree
-from extender.groups.group_tree import waiting_members, with_leaves
+from extender.groups.group_tree import leaves, waiting_members, with_leaves
 from extender.groups.mismatch import preemption_policy
 from extender.model.meta import Object, ObjectMeta
 from extender.model.pod import Pod
@@ -43,6 +43,7 @@ from extender.runtime.text import counted
 from extender.table import PodInfo
 
 _MOST_OBSTACLES = 4
+_MOST_NEW_PODS = 1000
 _T = TypeVar("_T")
 
 
@@ -122,7 +123,8 @@ def _with_enough_pods(tree: Tree, state: ClusterState) -> Iterator[_Fix]:
         text = f"lower minGroupCount from {tree.group.min_count} to {ready}"
         change = SuggestedChange("min-count", text, tree.group.min_count - ready, (), set_objects=(lower_groups,))
         yield _Fix(change, replace(tree, group=lower_groups))
-    for repair in (_lower_minimum, _more_pods):
+    are_few = sum(map(lacks_pods, leaves(tree))) <= _MOST_NEW_PODS  # because each new pod is built and placed
+    for repair in (_lower_minimum, _more_pods) if are_few else (_lower_minimum,):
         steps: list[SuggestedChange] = []
         repaired = with_leaves(tree, _repairing(repair, steps))
         if steps and obstacle(repaired, state) != obstacle(tree, state):

@@ -1,0 +1,160 @@
+"""Every question ends, however hard it is: --timeout, Ctrl-C, and numbers that are counted and never built."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from extender.runtime.questions import in_child
+from tests.builders import make_node, make_pod
+from tests.running import EXTENDER
+
+MIB = 1 << 20
+NOT_BUILT = 2**31 - 1
+NO_ANSWER_IN_TIME = 4
+
+
+def device_claim(name: str, requests: list[dict[str, Any]], **devices: Any) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "ml", "uid": name}
+    spec = {"devices": {"requests": requests, **devices}}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata, "spec": spec}
+
+
+def cluster_of(*items: dict[str, Any]) -> str:
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+
+
+def hard_cluster() -> str:
+    """A pod whose claim has 17 requests with a constraint that no 17 of 100 devices satisfy."""
+    devices = [
+        {"name": f"g{n}", "attributes": {"a": {"int": n % 7}, "b": {"int": n}, "z": {"int": n % 5}}} for n in range(100)
+    ]
+    pool = {"name": "n", "generation": 1, "resourceSliceCount": 1}
+    slices = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": "s"},
+        "spec": {"driver": "d.example.com", "nodeName": "n", "pool": pool, "devices": devices},
+    }
+    device_class = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {}}
+    requests = [
+        {
+            "name": f"r{n}",
+            "exactly": {
+                "deviceClassName": "gpu",
+                "selectors": [{"cel": {"expression": f"device.attributes['d.example.com'].b >= {n}"}}],
+            },
+        }
+        for n in range(17)
+    ]
+    claim = device_claim("rc", requests, constraints=[{"matchAttribute": "d.example.com/a"}])
+    pod = make_pod("p", namespace="ml").obj()
+    pod["spec"]["resourceClaims"] = [{"name": "x", "resourceClaimName": "rc"}]
+    return cluster_of(make_node("n").obj(), device_class, slices, claim, pod)
+
+
+@pytest.fixture(scope="module")
+def hard(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("hard") / "cluster.json"
+    path.write_text(hard_cluster())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "known"),
+    [
+        pytest.param(("explain", "ml/p"), "", id="a pod"),
+        pytest.param(("explain",), "; 0 of 1 pending pod are explained", id="all pods"),
+        pytest.param(("simulate",), "; 0 of 1 pod are placed", id="a simulation"),
+    ],
+)
+def test_a_question_ends_in_time_and_says_what_took_it(hard: Path, arguments: tuple[str, ...], known: str) -> None:
+    done = subprocess.run(
+        [EXTENDER, *arguments, "--cluster", hard, "--timeout", "3"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (NO_ANSWER_IN_TIME, "")
+    told = f"no answer within 3 s: the claim ml/rc took the time; pod ml/p needs it{known}"
+    assert done.stderr == f"error: {told} (--timeout sets the limit)\n"
+
+
+def test_each_case_of_a_batch_has_its_own_time(hard: Path) -> None:
+    items = json.loads(hard.read_text())["items"]
+    easy = {"name": "easy", "cluster": {"items": items[:1]}, "pod": make_pod("q").obj()}
+    cases = [{"name": "hard", "cluster": {"items": items}, "pod": items[-1]}, easy]
+    done = subprocess.run(
+        [EXTENDER, "explain", "--batch", "--timeout", "3"],
+        input="".join(json.dumps(case) + "\n" for case in cases),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    first, second = map(json.loads, done.stdout.splitlines())
+    assert first["error"].startswith("line 1: no answer within 3 s: the claim ml/rc took the time")
+    assert second["fits"]
+
+
+def test_ctrl_c_says_what_took_the_time(hard: Path) -> None:
+    with subprocess.Popen(
+        [EXTENDER, "explain", "ml/p", "--cluster", hard], stderr=subprocess.PIPE, text=True
+    ) as running:
+        time.sleep(3)  # the search lasts for minutes
+        running.send_signal(signal.SIGINT)
+        _, told = running.communicate()
+    assert running.returncode == -signal.SIGINT
+    assert told in ("interrupted: the claim ml/rc took the time; pod ml/p needs it\n", "")  # "": still starting
+
+
+def gang(minimum: int) -> dict[str, Any]:
+    return {
+        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": "g", "namespace": "default"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": minimum}}},
+    }
+
+
+def member(name: str) -> dict[str, Any]:
+    pod = make_pod(name).req(cpu="1").obj()
+    pod["spec"]["schedulingGroup"] = {"podGroupName": "g"}
+    return pod
+
+
+def test_members_that_a_gang_lacks_are_counted_and_not_built() -> None:
+    def changes() -> list[str]:
+        from extender import Cluster
+        from extender.offline.manifests.objects import to_objects
+
+        cluster = Cluster(
+            to_objects([make_node("n").capacity(cpu="8", pods="110").obj(), gang(NOT_BUILT), member("a")])
+        )
+        return [change.text for change in cluster.explain_group("default/g").changes]
+
+    assert in_child(changes, memory_bytes=256 * MIB) == [f"lower minCount of g from {NOT_BUILT} to 1"]
+
+
+def test_a_gang_that_no_cluster_holds_is_counted_and_not_built() -> None:
+    def counts() -> tuple[int, int, bool]:
+        from extender import Cluster
+        from extender.offline.manifests.objects import to_objects
+
+        cluster = Cluster(to_objects([make_node("n").capacity(cpu="8", pods="110").obj(), gang(NOT_BUILT)]))
+        result = cluster.capacity([member("a")])
+        return result.total, sum(each.count for each in result.gangs.values()), result.limited
+
+    assert in_child(counts, memory_bytes=256 * MIB) == (0, 0, False)
+
+
+@pytest.mark.parametrize("count", ["²", "9" * 5000, "", "-1", "1e3"])
+@pytest.mark.parametrize("option", ["--add-node", "--scale"])
+def test_a_number_that_is_none_is_a_wrong_usage(hard: Path, option: str, count: str) -> None:
+    argument = f"{'n' if option == '--add-node' else 'deploy/web'}={count}"
+    done = subprocess.run([EXTENDER, "simulate", "--cluster", hard, option, argument], capture_output=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: {option} ".encode())
+    assert b"Traceback" not in done.stderr
