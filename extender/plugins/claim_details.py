@@ -14,7 +14,7 @@ from extender.devices.device import PoolDevice
 from extender.devices.pod_claims import PodDeviceClaims, pod_device_claims
 from extender.model.devices.slices import DeviceClass
 from extender.model.meta import NodeSelector
-from extender.model.quantity import nano
+from extender.model.quantity import units
 from extender.model.selector_text import requirement_text
 from extender.model.volumes.pod_volumes import clash
 from extender.model.volumes.storage import (
@@ -25,7 +25,7 @@ from extender.model.volumes.storage import (
     StorageClass,
 )
 from extender.plugins import node_volume_limits, volume_binding, volume_restrictions, volume_zone
-from extender.runtime.text import counted, listed
+from extender.runtime.text import counted, listed, rounded
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 from extender.volumes.accessibility import nodes_labelled
@@ -125,9 +125,8 @@ def _capacity_text(claim: PersistentVolumeClaim, table: Table, rows: Rows) -> st
         and pool.node_topology is not None
         and nodes_labelled(pool.node_topology, table, rows).any()
     ]
-    most = (
-        f"the largest volume possible on these nodes is {max(limits, key=nano)}" if limits else "these nodes have none"
-    )
+    largest = rounded("storage", max(map(units, limits), default=0))
+    most = f"the largest volume possible on these nodes is {largest}" if limits else "these nodes have none"
     return f"claim {claim.name} requests {claim.requested_storage} of StorageClass {claim.class_name}; {most}"
 
 

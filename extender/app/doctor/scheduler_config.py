@@ -85,6 +85,7 @@ def check_entry(config: ExtenderConfig, policy: Policy | None) -> Iterator[Findi
         config.url  # noqa: B018  raises an error if it is no URL
     except ConfigurationError as error:
         yield fail("extenders", error.faults[0], "correct it: kube-scheduler starts with it, but every call fails")
+        return
     if not config.node_cache_capable:
         yield warn(
             "node-cache-capable",

@@ -288,6 +288,7 @@ FAULTS = [
         "refused",
         id="nobody listens",
     ),
+    pytest.param(set_in("entry", "urlPrefix", "http://[::1"), "fail", "extenders", "http://", id="half an address"),
     pytest.param(
         set_in("entry", "urlPrefix", "http://extender.extender-system.svc:8888/scheduler"),
         "fail",

@@ -260,7 +260,8 @@ def test_more_replicas_of_a_stateful_set_get_claims_like_the_others() -> None:
     capacity = Cluster.from_objects([*storage(), pod, claim]).capacity(["default/sts/db"])
     assert capacity.by_node == {"default/sts/db": {"large": 3, "small": 1}}
     (reason,) = capacity.exhausted["default/sts/db"]
-    assert reason.detail == "PersistentVolumeClaim data-db-5 is not bound (StorageClass local)"
+    most = "the largest volume possible on these nodes is 1Gi"
+    assert reason.detail == f"claim data-db-5 requests 3Gi of StorageClass local; {most}"
 
 
 def daemon_set(cpu: str = "1") -> Object:
