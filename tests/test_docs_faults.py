@@ -31,7 +31,8 @@ def collected() -> set[tuple[str, str]]:
 
 
 def test_every_row_names_a_test() -> None:
-    rows = [line for line in TABLE.splitlines() if line.startswith("|")][2:]
+    table = TABLE.partition("## Time limits")[0]
+    rows = [line for line in table.splitlines() if line.startswith("|")][2:]
     assert len(rows) >= 15
     assert [row for row in rows if not LINK.search(row)] == []
 

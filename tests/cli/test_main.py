@@ -82,16 +82,16 @@ def test_the_version_and_the_commit_are_printed(argument: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "error"),
     [
-        pytest.param(["serve", "--bnd", "x"], 2, "No such option", id="an unknown option"),
-        pytest.param(["srve"], 2, "No such command", id="an unknown command"),
+        pytest.param(["serve", "--bnd", "x"], 2, "no such option --bnd (did you mean --bind", id="an unknown option"),
+        pytest.param(["srve"], 2, "no such command srve (did you mean serve?)", id="an unknown command"),
         pytest.param(["serve", "--before-sync", "maybe"], 2, "'maybe' is not one of 'fail', 'pass'", id="a closed set"),
         pytest.param(["serve", "--bind", "x"], 2, "error: --bind: expected HOST:PORT", id="a setting"),
         pytest.param(["schedule", "--scheduler-name", ""], 2, "error: --scheduler-name: ", id="no name"),
         pytest.param(["serve", "--config", "/none"], 2, "error: /none: No such file or directory", id="no file"),
         pytest.param(["serve", "--cluster", os.devnull], 2, f"error: {os.devnull}: the file is empty", id="no objects"),
         pytest.param(["explain", "a", "b"], 2, "unexpected extra argument (b)", id="two pods"),
-        pytest.param(["reference", "x"], 2, "Invalid value for 'TOPIC': 'x' is not one of", id="an unknown topic"),
-        pytest.param(["completion"], 2, "Missing argument 'SHELL'", id="no shell"),
+        pytest.param(["reference", "x"], 2, "invalid value for 'TOPIC': 'x' is not one of", id="an unknown topic"),
+        pytest.param(["completion"], 2, "missing argument 'SHELL'", id="no shell"),
     ],
 )
 def test_wrong_usage_is_refused(arguments: list[str], status: int, error: str) -> None:

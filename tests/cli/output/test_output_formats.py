@@ -68,7 +68,7 @@ def test_an_unknown_format_and_a_faulty_template_are_wrong_usage() -> None:
     forms = ("jsn", "jsonpath={.a", "jsonpath=")
     unknown, faulty, empty = (run("explain", "--cluster", EXAMPLE, "-o", form) for form in forms)
     assert [each.exit_code for each in (unknown, faulty, empty)] == [2, 2, 2]
-    assert "'jsn' is not one of table, wide, name, json, yaml, jsonpath=TEMPLATE, html." in unknown.stderr
+    assert "'jsn' is not one of table, wide, name, json, yaml, jsonpath=TEMPLATE, html" in unknown.stderr
     assert "the brace is not closed" in faulty.stderr
     assert "jsonpath= needs a template, such as jsonpath={.name}" in empty.stderr
 

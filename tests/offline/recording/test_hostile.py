@@ -21,7 +21,7 @@ from extender.cache.cache import Cache
 from extender.errors import ConfigurationError, ExtenderError, MalformedCluster
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.offline.explain.overview import NOTHING
+from extender.offline.documents.codes import CauseCode
 from extender.offline.manifests.objects import to_objects
 from extender.offline.manifests.snapshot import Redaction
 from extender.offline.recording import recorder as recorder_module
@@ -376,7 +376,7 @@ def test_a_claim_that_a_pod_names_by_two_parts_is_found_in_a_redacted_recording(
     recorder.stop()
     recording = Recording.load(tmp_path / "r")
     cluster = recording.cluster(len(recording.lines))
-    assert cluster.explain_pending()[0].blocker == NOTHING
+    assert cluster.explain_pending()[0].code is CauseCode.FITS
 
 
 def test_a_line_too_long_to_be_read_is_left_out_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
