@@ -196,16 +196,23 @@ profiles: [{plugins: {filter: {enabled: [{name: "rules:ctrl_c"}]}}}]
 """
 
 
+PENDING = "ml/recommend-7f6d-v4nzs"
+
+
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "said"),
     [
-        ["explain", "ml/recommend-7f6d-v4nzs", "--policy", "policy.yaml"],
-        ["simulate", "--policy", "policy.yaml"],
-        ["rule", "test", "rules.py"],
+        (["explain", PENDING, "--policy", "policy.yaml"], f"interrupted: pod {PENDING} took the time\n"),
+        (
+            ["simulate", "--policy", "policy.yaml"],
+            "interrupted: pod data/postgres-standby-0 took the time; 0 of 6 pods are placed\n",
+        ),
+        (["rule", "test", "rules.py"], ""),
     ],
-    ids=" ".join,
 )
-def test_ctrl_c_ends_a_command_silently_by_sigint(arguments: list[str], tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_command_by_sigint_and_says_what_took_the_time(
+    arguments: list[str], said: str, tmp_path: Path
+) -> None:
     """A shell then gets 130 as the exit status. A rule sends the signal, so that it arrives during the work."""
     (tmp_path / "rules.py").write_text(INTERRUPTING)
     (tmp_path / "policy.yaml").write_text(INTERRUPTING_POLICY)
@@ -218,7 +225,7 @@ def test_ctrl_c_ends_a_command_silently_by_sigint(arguments: list[str], tmp_path
         check=False,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's job ignores it
     )
-    assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, b"", b"")
+    assert (ended.returncode, ended.stdout, ended.stderr.decode()) == (-signal.SIGINT, b"", said)
 
 
 CTRL_C_DURING_IMPORT = """
@@ -387,7 +394,7 @@ def test_no_colors_are_printed_if_the_environment_says_so(no_color: str, colored
 @pytest.mark.parametrize("no_color", ["1", ""])
 def test_the_progress_is_erased_before_the_answer(no_color: str) -> None:
     shown = on_terminal(no_color, "explain", *ON_EXAMPLE)
-    assert "pending pods: 6 of 6\r\x1b[K6 pending pods, 3 causes" in shown
+    assert "pending pods: 6 of 6\r\x1b[K6 pending pods: 2 blocked (2 causes)" in shown
 
 
 WINDOWS = """

@@ -171,7 +171,7 @@ def test_faults(flags: dict[str, Any], fault: str) -> None:
     [
         ("bind: [", "line 4: did not find expected node content"),
         ("bind: a:1\nbind: b:1", "line 4: duplicate key bind"),
-        ("bind: !!python/object:os.system {}", "line 3: could not determine a constructor for the tag"),
+        ("bind: !!python/object:os.system {}", "line 3: the tag tag:yaml.org,2002:python/object:os.system"),
         ("- a", "line 3: did not find expected key"),
     ],
 )

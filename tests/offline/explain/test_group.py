@@ -354,7 +354,7 @@ def test_a_claim_that_an_earlier_member_gets_is_taken() -> None:
 
 def test_a_member_of_a_basic_group_that_finds_no_node_beside_the_others() -> None:
     objects = [node("a", 4), make_pod_group("g"), *members("g", 2, cpu="3")]
-    first, second = cluster(*objects).explain_pending()
+    second, first = cluster(*objects).explain_pending()
     assert (first.name, first.code, first.cause) == ("g-0", CauseCode.FITS, "fits on a node now")
     assert (second.name, second.code) == ("g-1", CauseCode.POD_GROUP)
     assert second.cause == "no node can take it once the other members of its group are placed"
