@@ -14,7 +14,7 @@ from extender.cache.expiry import PodSurvey
 from extender.cluster.election.election import Election, Timing
 from extender.cluster.election.elector import LeaderElector
 from extender.cluster.election.leader_service import LeaderService
-from extender.cluster.election.lease import Fence, LeaderClient, LeaseClient
+from extender.cluster.election.lease import CheckedClient, Fence, LeaderClient, LeaseClient
 from extender.cluster.http.credentials import credentials_of
 from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.watch.source import ClusterSource
@@ -116,13 +116,17 @@ class _Unelected:
 
     settlement: Settlement
 
+    def commit(self) -> None:
+        """Makes the present term the last one; the process ends with it. Does nothing without an election."""
+
     def hand_over(self) -> None:
         """Stops leading, and releases the lease once the outcome of all writes is known. Called before `stop`."""
 
     def await_lead(self) -> None:
-        """Waits at most LEAD_SECONDS until this process leads, in every call. Does nothing without --leader-service.
+        """Waits at most LEAD_SECONDS until this process leads, in every call, if it is called only to lead.
 
-        With that setting, a Service sends calls only to the leader, so a process that gets a call will soon lead.
+        With --leader-service, a Service sends calls only to the leader, so a process that gets a call will soon lead.
+        With --lease-follows-calls, this process asks the leader for the lease.
         """
 
     def settle(self) -> None:
@@ -238,7 +242,6 @@ class ElectedFeed:
     """Fills the cache of one of several replicas. Every replica watches the API server, but only the leader binds."""
 
     def __init__(self, feed: LiveFeed, staleness: Staleness, settings: Settings, identity: str, clock: Clock) -> None:
-        self.binder = feed.binder
         self.lister = feed.lister
         self.missing = feed.missing
         self.survey = feed.survey
@@ -249,22 +252,20 @@ class ElectedFeed:
         self._name = settings.lease_name
         self._clock = clock
         self._complete_at = float("-inf")
-        timing = Timing(
-            settings.lease_duration_seconds,
-            settings.renew_deadline_seconds,
-            settings.retry_period_seconds,
-            settings.settle_seconds,
-        )
+        timing = _timing(settings)
         namespace = settings.lease_namespace or settings.own_namespace
         writes = feed.settlement.writes
         self._elector = LeaderElector(
             LeaseClient(feed.client, namespace, settings.lease_name, timeout_seconds=timing.call_seconds),
-            Election(identity, timing, random.Random(), writes),  # noqa: S311  for pauses
+            Election(identity, timing, random.Random(), writes, asks=settings.lease_follows_calls),  # noqa: S311  pauses
             self._eligible,
             feed.settlement,
             clock,
         )
+        self._awaits_lead = bool(settings.leader_service) or settings.lease_follows_calls
+        self.commit = self._elector.commit
         self.fence = Fence(writes, self._elector.leading)
+        self.binder = ApiBinder(CheckedClient(feed.client, self.fence))
         self._service = _leader_service(feed.client, settings, namespace, self._elector.leading)
         self.activator = ApiActivator(LeaderClient(feed.client, self.fence), clock)
 
@@ -311,8 +312,8 @@ class ElectedFeed:
     def await_lead(self) -> None:
         if self._service:
             self._service.note_call()
-            if not self._elector.leading():
-                self._elector.hurry(LEAD_SECONDS)
+        if self._awaits_lead and not self._elector.leading():
+            self._elector.hurry(LEAD_SECONDS)
 
     def leading(self) -> Mapping[str, bool]:
         return {self._name: self._elector.leading()}
@@ -340,6 +341,15 @@ FeedFactory = Callable[[Sink[Object], Metrics, Clock, UnsettledWrites, Evidence,
 
 The feed watches pod groups only if a feature gate or --coscheduling requires them.
 """
+
+
+def _timing(settings: Settings) -> Timing:
+    return Timing(
+        settings.lease_duration_seconds,
+        settings.renew_deadline_seconds,
+        settings.retry_period_seconds,
+        settings.settle_seconds,
+    )
 
 
 def _leader_service(

@@ -134,7 +134,8 @@ class SchedulerProcess:
     def _create_loop(self) -> Loop:
         setup, policy, feed = self._setup, self._setup.policy, self._feed
         settings = setup.settings
-        binder = LeaderBinder(ExtenderBinder(feed.binder, self._extenders, self._cache.placement), feed.fence)
+        fence = feed.fence
+        binder = LeaderBinder(ExtenderBinder(feed.binder, self._extenders, self._cache.placement, fence.check), fence)
         paced = PacedBinder(WatchedBinder(binder, setup.hanging), bind_bucket(settings, policy), setup.clock)
         return compose_loop(
             self._rules.cycles,
@@ -220,6 +221,7 @@ class SchedulerProcess:
             events.record(regarding, "Warning", "PolicyReloadFailed", "Reloading", faults)
 
     def _start(self) -> None:
+        self._feed.commit()
         self._scheduling = True
         self._writers.start(self._loop.queue.has_backlog)
         for ticker in self._tickers:

@@ -316,11 +316,12 @@ class WebhookProcess:
     def unready(self) -> Mapping[str, str | None]:
         """Returns, for each check, the reason why this process is not ready; None if the check passes.
 
-        With --leader-service, a process that waits for the lease counts as ready. The Service sends calls only to the
-        leader, and a roll-out would stop if the other replicas were never ready.
+        With --leader-service or --lease-follows-calls, a process that waits for the lease counts as ready. It is called
+        only if it leads or is to lead, and a roll-out would stop if the other replicas were never ready.
         """
-        obstacles = self.upkeep.own_obstacles()
-        return obstacles if self._setup.settings.leader_service else {**obstacles, **self._feed.waiting_for()}
+        obstacles, settings = self.upkeep.own_obstacles(), self._setup.settings
+        standby_is_ready = settings.leader_service or settings.lease_follows_calls
+        return obstacles if standby_is_ready else {**obstacles, **self._feed.waiting_for()}
 
 
 def _prepare(cache: Cache, feed: ClusterFeed, unsettled: Sequence[Binding]) -> None:

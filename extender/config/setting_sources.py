@@ -90,7 +90,7 @@ def _contradictions(settings: Settings) -> Iterator[str]:
         path = "/".join(part for text in (settings.prefix, settings.verb_path(verb)) if (part := text.strip("/")))
         if path in _OWN_PATHS or path.startswith(_OWN_FOLDERS):
             yield f"prefix, {verb}Verb: /{path} is already used by the extender; choose another path"
-    if settings.leader_elect or settings.leader_service:
+    if settings.leader_elect or settings.leader_service or settings.lease_follows_calls:
         yield from _election_contradictions(settings)
     yield from _missing_files(settings)
 
@@ -126,7 +126,8 @@ def _election_contradictions(settings: Settings) -> Iterator[str]:
     if not (settings.lease_namespace or settings.own_namespace):
         yield "leaseNamespace: required with leaderElect, unless ownNamespace is set"
     if not settings.leader_elect:
-        yield "leaderService: requires leaderElect, because there is no leader without it"
+        name = "leaderService" if settings.leader_service else "leaseFollowsCalls"
+        yield f"{name}: requires leaderElect, because there is no leader without it"
     if settings.leader_service and not (settings.own_address and settings.own_labels):
         yield "leaderService: requires ownAddress and ownLabels, which identify the replicas"
     if settings.before_sync == "pass":

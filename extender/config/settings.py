@@ -240,8 +240,7 @@ class Settings(BaseModel):
     )
     leader_elect: bool = setting(
         False,
-        "run several replicas, of which only the one that holds a Lease decides; serve does not need this as a"
-        " sidecar of kube-scheduler",
+        "run several replicas, of which only the one that holds a Lease decides",
         in_schedule=True,
     )
     lease_namespace: str = setting("", "namespace of the lease; if empty: ownNamespace", in_schedule="kube-system")
@@ -259,6 +258,12 @@ class Settings(BaseModel):
         "",
         "Service without selector, in the lease's namespace, to point at the leader; standbys then report that they are"
         " ready, because no calls reach them",
+        only="serve",
+    )
+    lease_follows_calls: bool = setting(
+        False,
+        "a replica that is called asks the leader for the lease; for replicas that each serve a kube-scheduler of their"
+        " own; standbys then report that they are ready",
         only="serve",
     )
     own_address: str = setting("", "IP address at which leaderService reaches this pod: its status.podIP", only="serve")

@@ -6,12 +6,28 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import inf
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from extender.errors import DeadlineExceeded, GaveWay
 
 LATE = "no decision within"
 """The first words of the error message if a decision misses its deadline."""
+
+
+class Moment(NamedTuple):
+    """One moment by three clocks.
+
+    While the machine is suspended, the monotonic clock stops. The boot clock goes on, but stops with a virtual machine
+    that is paused; then the wall clock is set forward later.
+    """
+
+    monotonic: float
+    boot: float
+    wall: float
+
+    def longest_since(self, earlier: Moment) -> float:
+        """Returns the seconds since `earlier` by the clock that shows the most."""
+        return max(now - then for now, then in zip(self, earlier, strict=True))
 
 
 class Clock(Protocol):
@@ -23,10 +39,18 @@ class Clock(Protocol):
         """Returns seconds that never decrease, for deadlines and durations."""
         ...
 
+    def moment(self) -> Moment:
+        """Returns the present moment, for durations that must not be taken for shorter than they are."""
+        ...
+
 
 class SystemClock:
     now = staticmethod(time.time)
     monotonic = staticmethod(time.monotonic)
+
+    @staticmethod
+    def moment() -> Moment:
+        return Moment(time.monotonic(), time.clock_gettime(time.CLOCK_BOOTTIME), time.time())
 
 
 class Deadline:
@@ -130,6 +154,9 @@ class ManualClock:
 
     def monotonic(self) -> float:
         return self._seconds
+
+    def moment(self) -> Moment:
+        return Moment(self._seconds, self._seconds, self._seconds)
 
     def advance(self, seconds: float) -> None:
         self._seconds += seconds

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import NamedTuple, Protocol, TypeVar
 
 LONG_AGO = float("-inf")
+Check = Callable[[], object]
+"""Called just before bytes of a request are sent; raises Refused if they must not be sent any more."""
 Object = TypeVar("Object", contravariant=True)
 Listed = TypeVar("Listed", covariant=True)
+
+
+def always() -> None:
+    """The Check of a request that may be sent at any time."""
 
 
 class Telemetry:

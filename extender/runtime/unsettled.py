@@ -47,6 +47,8 @@ _DEADLINE = Struct("<d")
 _DEADLINE_OFFSET = 3
 # The byte after the slots is 1 if earlier processes may have writes in flight. The deadline of these writes follows.
 _PREDECESSORS_OFFSET = SLOTS * _SLOT_BYTES
+_LEASE_OFFSET = _PREDECESSORS_OFFSET + 1 + _DEADLINE.size
+_LEASE_VERSION = Struct("<Q")
 
 _log = logging.getLogger(__name__)
 
@@ -76,7 +78,7 @@ class UnsettledWrites:
     def __init__(self, settle_seconds: float, clock: Clock | None = None) -> None:
         self._settle_seconds = settle_seconds
         self._clock = clock or SystemClock()
-        self._memory = mmap.mmap(-1, _PREDECESSORS_OFFSET + 1 + _DEADLINE.size)
+        self._memory = mmap.mmap(-1, _LEASE_OFFSET + _LEASE_VERSION.size)
         self._free = list(range(SLOTS))  # needs no lock, because `pop` and `append` of a list are atomic
         self._unknown: dict[int, UnsettledWrite] = {}
         self.expect_predecessors(self._clock.monotonic() + settle_seconds)
@@ -122,6 +124,12 @@ class UnsettledWrites:
         deadline: float = _DEADLINE.unpack_from(self._memory, _PREDECESSORS_OFFSET + 1)[0]
         return deadline
 
+    @property
+    def predecessors_end(self) -> float:
+        """The time from which no earlier process sends anything: `settle_seconds` before `predecessors_until`."""
+        until = self.predecessors_until
+        return LONG_AGO if until is None else until - self._settle_seconds
+
     def expect_predecessors(self, until: float) -> None:
         """Records that writes of a predecessor may arrive until `until`, in monotonic seconds."""
         _DEADLINE.pack_into(self._memory, _PREDECESSORS_OFFSET + 1, max(until, self.predecessors_until or LONG_AGO))
@@ -130,6 +138,16 @@ class UnsettledWrites:
     def vouch(self) -> None:
         """Records that no write of a predecessor is in flight."""
         self._memory[_PREDECESSORS_OFFSET] = 0
+
+    @property
+    def lease_version(self) -> int:
+        """The version of the Lease that this process saw last; 0 if it does not know the Lease's history."""
+        version: int = _LEASE_VERSION.unpack_from(self._memory, _LEASE_OFFSET)[0]
+        return version
+
+    @lease_version.setter
+    def lease_version(self, version: int) -> None:
+        _LEASE_VERSION.pack_into(self._memory, _LEASE_OFFSET, version)
 
     def take_over(self) -> list[Binding]:
         """Returns an earlier worker's Bindings whose outcome is unknown; the caller assumes their pods.
@@ -251,10 +269,11 @@ class Settlement:
         """Ends the wait for writes of earlier processes if all pods have nodes and all claims have devices.
 
         A late write could then change nothing. Call this once the cache shows everything that the API server had when
-        the last earlier process ended.
+        the last earlier process ended. While an earlier process may still decide, this does nothing.
         """
         until = self.writes.predecessors_until
-        if until is not None and until != self._looked_until:
+        has_ended = self.writes.predecessors_end <= self._clock.monotonic()
+        if until is not None and until != self._looked_until and has_ended:
             self._looked_until = until
             if self._evidence.nothing_waits():
                 self.writes.vouch()

@@ -11,7 +11,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from extender.model.extender_config import ExtenderConfig
 from extender.model.pod import Pod
 from extender.model.whole_objects import document_of
 from extender.preemption import Candidate, Preemption, candidates_of
-from extender.runtime.ports import Binder, Binding
+from extender.runtime.ports import Binder, Binding, Check, always
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 
@@ -44,11 +44,14 @@ T = TypeVar("T")
 Priorities = list[HostPriority]
 PrioritizeCall = Callable[["Extender"], Priorities]
 
-Post = Callable[[str, bytes], bytes]
-"""Sends a verb and a body to one extender, and returns the body of the answer.
 
-Raises Refused if the extender did nothing, and OutcomeUnknown if it may have carried out the request.
-"""
+class Post(Protocol):
+    """Sends a verb and a body to one extender, and returns the body of the answer.
+
+    Raises Refused if the extender did nothing, and OutcomeUnknown if it may have carried out the request.
+    """
+
+    def __call__(self, verb: str, body: bytes, check: Check = always) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +82,9 @@ class Extender:
         body = self.post(self.config.preempt_verb, request)
         return self._read(lambda: wire_client.decode_preemption_result(body))
 
-    def bind(self, binding: Binding) -> None:
+    def bind(self, binding: Binding, check: Check) -> None:
         """Lets the extender bind the pod. Raises Refused or OutcomeUnknown, as a ports.Binder does."""
-        body = self.post(self.config.bind_verb, wire_client.encode_binding_args(binding))
+        body = self.post(self.config.bind_verb, wire_client.encode_binding_args(binding), check)
         try:
             error = self._read(lambda: wire_client.decode_binding_result(body))
         except MalformedAnswer as malformed:
@@ -203,21 +206,27 @@ class ExtenderBinder:
     Args:
         binder: binds all other pods.
         placement_of: takes the UID of a pod, and returns its placement in the cache; None if the pod was deleted.
+        check: called just before an extender is called.
     """
 
     def __init__(
-        self, binder: Binder, extenders: Extenders, placement_of: Callable[[str], PodPlacement | None]
+        self,
+        binder: Binder,
+        extenders: Extenders,
+        placement_of: Callable[[str], PodPlacement | None],
+        check: Check = always,
     ) -> None:
         self._binder = binder
         self._extenders = extenders
         self._placement_of = placement_of
+        self._check = check
 
     def bind(self, binding: Binding) -> None:
         """Binds the pod. Raises BindingFailed if an extender refuses the bind, or the errors of ports.Binder."""
         placement = self._placement_of(binding.uid)
         for extender in self._extenders.binding(placement.info.pod) if placement else ():
             try:
-                extender.bind(binding)
+                extender.bind(binding, self._check)
             except Refused as error:
                 self._extenders.pass_over(extender, "bind", BindingFailed(str(error)))
             except ExtenderError as error:

@@ -126,6 +126,10 @@ def test_every_fault_is_told_with_its_place(tmp_path: Path) -> None:
             "leaderService: requires leaderElect, because there is no leader without it",
         ),
         (
+            {"lease_follows_calls": "true", "own_namespace": "x"},
+            "leaseFollowsCalls: requires leaderElect, because there is no leader without it",
+        ),
+        (
             {"leader_elect": "true", "leader_service": "extender", "own_namespace": "x"},
             "leaderService: requires ownAddress and ownLabels, which identify the replicas",
         ),

@@ -340,8 +340,7 @@ def settlement(server: Server, writes: UnsettledWrites, clock: ManualClock) -> S
 
 def new_leader(server: Server, clock: ManualClock) -> tuple[Settlement, float]:
     """A process that has just won the lease of another, and when; writes of the other may arrive for `SECONDS`."""
-    writes, won_at = UnsettledWrites(0.0, clock), clock.monotonic()
-    writes.expect_predecessors(won_at + SECONDS)
+    writes, won_at = UnsettledWrites(SECONDS, clock), clock.monotonic()
     return settlement(server, writes, clock), won_at
 
 
@@ -375,6 +374,19 @@ def test_a_new_leader_does_not_wait_if_nothing_waits_that_could_be_written_about
     it, won_at = new_leader(server, clock)
     server.waits = False
     assert it.caught_up(won_at)
+
+
+def test_while_the_last_leader_may_still_decide_a_new_one_waits_although_nothing_waits(
+    server: Server, clock: ManualClock
+) -> None:
+    it, won_at = new_leader(server, clock)
+    server.waits = False
+    it.writes.expect_predecessors(won_at + 5 + SECONDS)
+    it.look()
+    assert it.waiting_for() == f"writes of an earlier process may still arrive for {5 + SECONDS:.0f} s"
+    clock.advance(5)
+    assert it.writes.predecessors_end == clock.monotonic()
+    assert it.caught_up(it.writes.predecessors_end)
 
 
 def test_what_waits_later_does_not_make_a_start_wait_nor_what_ends_shorten_it(

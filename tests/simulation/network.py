@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 from extender.cluster.http.exchange import BrokenExchange, Hung
 from extender.cluster.http.kube_client import CALL_SECONDS, KubeClient, error_of, message_of
 from extender.errors import OutcomeUnknown, Refused
+from extender.runtime.ports import Check, always
 from tests.simulation.api_server import ApiServer, Reply
 from tests.simulation.api_server import refusal as reply
 from tests.simulation.tasks import Process, Simulation, Task
@@ -126,8 +127,15 @@ class SimulatedKubeClient(KubeClient):
             yield _Whole(self._exchange("GET", target, b"", silence_seconds), self._network)
 
     def call(
-        self, method: str, path: str, body: bytes, content_type: str = "", timeout_seconds: float = CALL_SECONDS
+        self,
+        method: str,
+        path: str,
+        body: bytes,
+        content_type: str = "",
+        timeout_seconds: float = CALL_SECONDS,
+        check: Check = always,
     ) -> bytes:
+        check()
         answer = self._exchange(method, path, body, timeout_seconds)
         if not 200 <= answer.status < 300:
             raise error_of(answer.status, answer.body)

@@ -47,6 +47,8 @@ class Primitives:
             time=lambda: self._clock(simulation).now(),
             monotonic=lambda: self._clock(simulation).monotonic(),
             perf_counter=lambda: self._clock(simulation).monotonic(),
+            CLOCK_BOOTTIME=time.CLOCK_BOOTTIME,
+            clock_gettime=lambda _: self._clock(simulation).monotonic(),
         )
 
         self.random = SimpleNamespace(Random=lambda *seed: Random(*(seed or (simulation.random.random(),))))

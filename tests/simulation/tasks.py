@@ -11,6 +11,8 @@ from typing import Any
 
 from greenlet import greenlet  # type: ignore[import-untyped,unused-ignore]  # its stubs are a package of their own
 
+from extender.runtime.clock import Moment
+
 YIELDS = 0.1
 LONGEST_YIELD_SECONDS = 0.05
 _HISTORY = 400
@@ -215,3 +217,6 @@ class ProcessClock:
 
     def monotonic(self) -> float:
         return 1000.0 + self._process.rate * (self._simulation.now - self._process.born_at)
+
+    def moment(self) -> Moment:
+        return Moment(self.monotonic(), self.monotonic(), self.now())

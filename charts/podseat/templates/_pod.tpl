@@ -92,6 +92,9 @@ volumeMounts:
 {{- if eq .Values.shape "beside" }}
 - --bind=127.0.0.1:8888
 - --drain-seconds=0 # kube-scheduler has ended before
+- --leader-elect
+- --lease-name={{ include "extender.fullname" . }}
+- --lease-follows-calls
 {{- else }}
 - --bind={{ .Values.listenAddress }}:{{ .Values.service.port }}
 - --tls-cert=/etc/extender/tls/tls.crt

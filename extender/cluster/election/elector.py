@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from extender.cluster.election.election import Election, Read, Sleep, Write
+from extender.cluster.election.election import Ask, Election, Read, Sleep, Write
 from extender.cluster.election.lease import LeaseClient
 from extender.errors import ClusterError, Conflict
 from extender.runtime.clock import Clock
@@ -29,8 +29,9 @@ class LeaderElector:
 
     This process is a candidate only while `eligible()` is True, because a process whose cache is empty or out of date
     must leave the lease to a process that can answer. A process that gives up the lease releases it only if the
-    outcome of all its writes is known; otherwise, the lease must expire. A process that wins the lease leads only after
-    `settlement` reports that the cache shows everything that earlier leaders wrote.
+    outcome of all its writes is known; otherwise, the lease must expire. It also gives up the lease if another
+    candidate asks for it. A process that wins the lease leads only after `settlement` reports that the cache shows
+    everything that earlier leaders wrote.
     """
 
     def __init__(
@@ -59,11 +60,15 @@ class LeaderElector:
 
     def leading(self) -> bool:
         """Returns True if this process may act as the leader now."""
-        return self._election.leading(self._clock.monotonic())
+        return self._election.leading(self._clock.moment())
+
+    def commit(self) -> None:
+        """Makes the present term the last one of this process, which then ends with the term."""
+        self._election.commit()
 
     def waiting_for(self) -> str | None:
         """Returns the reason why this process does not lead yet; None while it leads."""
-        now = self._clock.monotonic()
+        now = self._clock.moment()
         if self._election.leading(now):
             return None
         if self._election.term(now):
@@ -101,10 +106,12 @@ class LeaderElector:
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                if self._eligible():
-                    self._advance()
+                if not self._eligible():
+                    self._stand_back("the cache may be out of date")
+                elif self._election.wanted_by and (self._to_release or self._holds(self._term)):
+                    self._stand_back(f"{self._election.wanted_by} asks for it")
                 else:
-                    self._stand_back()
+                    self._advance()
                 self._observe()
             except Exception as error:  # the thread must survive any error, so that it can win the lease again
                 expected = isinstance(error, ClusterError)
@@ -114,25 +121,28 @@ class LeaderElector:
                     str(error),
                     exc_info=None if expected else error,
                 )
-                self._election.failed(self._clock.monotonic())
+                self._election.failed(self._clock.moment())
 
     def _advance(self) -> None:
-        asked_at = self._clock.monotonic()
-        match self._election.next(asked_at, self._clock.now()):
+        asked_at = self._clock.moment()
+        match self._election.next(asked_at):
             case Sleep(seconds):
                 if self._hurried.wait(seconds):
                     self._hurried.clear()
                     self._election.hurry()
             case Read():
                 lease = self._lease.get()
-                self._election.read(lease, self._clock.monotonic())
+                self._election.read(lease, self._clock.moment())
             case Write(lease):
                 lease = self._lease.put(lease)
-                self._election.written(lease, asked_at, self._clock.monotonic())
+                self._election.written(lease, asked_at, self._clock.moment())
+            case Ask(lease):
+                lease = self._lease.put(lease)
+                self._election.asked(lease, self._clock.moment())
 
-    def _stand_back(self) -> None:
-        if self._election.term(self._clock.monotonic()):
-            logger.warning("no longer the leader lease=%s reason=%r", self._lease.key, "the cache may be out of date")
+    def _stand_back(self, reason: str) -> None:
+        if self._election.term(self._clock.moment()):
+            logger.warning("no longer the leader lease=%s reason=%r", self._lease.key, reason)
             self._election.abdicate()
             self._term = 0
             self._announce(_STOPPED)
@@ -144,7 +154,7 @@ class LeaderElector:
 
     def _observe(self) -> None:
         """Logs a change of the leader. If this process has become the leader, starts to prepare for its term."""
-        term = self._election.term(self._clock.monotonic())
+        term = self._election.term(self._clock.moment())
         holder = self._election.holder
         if self._term and term != self._term and not self._stopping.is_set():
             logger.warning("no longer the leader lease=%s reason=%r", self._lease.key, "not renewed in time")
@@ -173,7 +183,8 @@ class LeaderElector:
         won_at = self._clock.monotonic()
         while self._holds(term):
             try:
-                if self._settlement.caught_up(won_at):
+                # Until then, the last leader may not have noticed that it has lost the lease.
+                if self._settlement.caught_up(max(won_at, self._settlement.writes.predecessors_end)):
                     self._election.reconciled(term)
                     logger.info("leading lease=%s", self._lease.key)
                     return
@@ -182,14 +193,14 @@ class LeaderElector:
             self._stopping.wait(_PROBE_SECONDS)
 
     def _holds(self, term: int) -> bool:
-        return self._election.term(self._clock.monotonic()) == term
+        return self._election.term(self._clock.moment()) == term
 
     def _release(self) -> None:
         for _ in range(_RELEASES):
             try:
-                released = self._election.released(self._lease.get(), self._clock.now())
+                released = self._election.released(self._lease.get(), self._clock.moment())
                 if released is not None:
-                    self._lease.put(released)
+                    self._election.gave_up(self._lease.put(released), self._clock.moment())
                     logger.info("lease released lease=%s", self._lease.key)
                 return
             except Conflict:

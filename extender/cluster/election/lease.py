@@ -13,12 +13,14 @@ import msgspec
 
 from extender.cluster.http.kube_client import CALL_SECONDS, JSON, Caller, KubeClient
 from extender.errors import NotFound, Refused
-from extender.runtime.ports import Binder, Binding
+from extender.runtime.ports import Binder, Binding, Check, always
 from extender.runtime.unsettled import UnsettledWrites
 
 GROUP_VERSION = "coordination.k8s.io/v1"
 _EVENTS = "/apis/events.k8s.io/"  # events reserve nothing, so one that arrives late does no harm
 RELEASED_SECONDS = 1
+_TERM = "extender/term"
+_WANTED_BY = "extender/wanted-by"
 _MOST_CHARACTERS = 128  # the API server's limit for an event's reportingInstance
 
 
@@ -30,6 +32,24 @@ class LeaseSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
     acquire_time: str | None = None
     renew_time: str | None = None
     lease_transitions: int | None = None
+
+
+class Term(msgspec.Struct, frozen=True, rename="camel"):
+    """A holder's statement about its term, in the annotation `extender/term`. client-go has no fields for this.
+
+    Other programs that hold the same Lease leave the annotation as it is. So it counts only together with the spec that
+    was written with it: `renew_time` and `lease_transitions` are the same there.
+
+    Attributes:
+        renew_deadline_seconds: how long the holder leads after a renewal.
+        settled: True if the holder has released the lease, and knows the outcome of all its writes.
+    """
+
+    identity: str
+    renew_time: str
+    lease_transitions: int
+    renew_deadline_seconds: float
+    settled: bool = False
 
 
 class Lease(msgspec.Struct, frozen=True, rename="camel"):
@@ -46,16 +66,53 @@ class Lease(msgspec.Struct, frozen=True, rename="camel"):
         return self.spec.holder_identity or ""
 
     @property
-    def released(self) -> bool:
-        """True if the last holder released the lease. A holder does so only if it knows the outcome of all its writes.
+    def version(self) -> int:
+        """The resourceVersion; 0 if the lease does not exist."""
+        version = str(self.metadata.get("resourceVersion", ""))
+        return int(version) if version.isdecimal() else 0
 
-        A release sets `leaseDurationSeconds` to RELEASED_SECONDS. So a lease from which a person has removed the holder
-        does not count as released.
+    @property
+    def term(self) -> Term | None:
+        """The statement of the holder, or of the last one if it released the lease; None without a valid statement.
+
+        client-go erases the holder while its last writes may be in flight, and so may a person. Only `settled` proves
+        that the outcome of all writes is known.
         """
-        return not self.holder and self.spec.lease_duration_seconds == RELEASED_SECONDS
+        try:
+            term = _DECODE_TERM(self._annotations.get(_TERM, ""))
+        except msgspec.MsgspecError:
+            return None
+        of_spec = (term.renew_time, term.lease_transitions) == (self.spec.renew_time, self.spec.lease_transitions)
+        return term if of_spec and self.holder == ("" if term.settled else term.identity) else None
+
+    @property
+    def wanted_by(self) -> str:
+        """The identity of the candidate that asks the holder for the lease; "" if there is none."""
+        return str(self._annotations.get(_WANTED_BY, ""))
+
+    def held(self, spec: LeaseSpec, term: Term) -> Lease:
+        """Returns the lease with this spec and term; a candidate that asked for it has its wish or must ask again."""
+        others = {name: value for name, value in self._annotations.items() if name != _WANTED_BY}
+        return self._with({**others, _TERM: _ENCODE(term).decode()}, spec)
+
+    def released(self, spec: LeaseSpec, term: Term) -> Lease:
+        """Returns the lease with this spec and term. The wish of a candidate remains, so that no other takes it."""
+        return self._with({**self._annotations, _TERM: _ENCODE(term).decode()}, spec)
+
+    def wanted(self, identity: str) -> Lease:
+        """Returns the lease with the wish of the candidate `identity`."""
+        return self._with({**self._annotations, _WANTED_BY: identity}, self.spec)
+
+    @property
+    def _annotations(self) -> dict[str, str]:
+        return self.metadata.get("annotations") or {}
+
+    def _with(self, annotations: dict[str, str], spec: LeaseSpec) -> Lease:
+        return msgspec.structs.replace(self, metadata={**self.metadata, "annotations": annotations}, spec=spec)
 
 
 _DECODE = msgspec.json.Decoder(Lease).decode
+_DECODE_TERM = msgspec.json.Decoder(Term).decode
 _ENCODE = msgspec.json.Encoder().encode
 
 
@@ -89,9 +146,9 @@ class LeaseClient:
             Conflict: the lease has changed since it was read.
             Refused, OutcomeUnknown: see `KubeClient.call`.
         """
-        if lease.metadata:
+        if lease.version:
             return self._call("PUT", self._path, _ENCODE(lease))
-        created = msgspec.structs.replace(lease, metadata=self._metadata)
+        created = msgspec.structs.replace(lease, metadata={**lease.metadata, **self._metadata})
         return self._call("POST", self._collection, _ENCODE(created))
 
     def record(self, note: str, at: float) -> None:
@@ -131,8 +188,8 @@ def micro_time(seconds: float) -> str:
 class Fence:
     """Records each write, and checks just before the write is sent that this process still leads.
 
-    The decision to write may be old: while this process was paused or waited for a lock, another process may have
-    become the leader.
+    The decision to write may be old: while this process was paused, waited for a lock or opened a connection, another
+    process may have become the leader. So `check` is called before the first and the last byte, and for a repetition.
     """
 
     def __init__(self, writes: UnsettledWrites, leading: Callable[[], bool] = lambda: True) -> None:
@@ -170,21 +227,44 @@ class LeaderBinder:
             self._binder.bind(binding)
 
 
-class LeaderClient(Caller):
-    """A client that sends a write only while this process leads. Reads are always allowed."""
+class CheckedClient(Caller):
+    """A client that sends a write only while this process leads, and leaves it to the caller to record the write."""
 
     def __init__(self, client: Caller, fence: Fence) -> None:
         self._client = client
         self._fence = fence
 
     def call(
-        self, method: str, path: str, body: bytes, content_type: str = JSON, timeout_seconds: float = CALL_SECONDS
+        self,
+        method: str,
+        path: str,
+        body: bytes,
+        content_type: str = JSON,
+        timeout_seconds: float = CALL_SECONDS,
+        check: Check = always,
     ) -> bytes:
-        """See Caller. Raises Refused with status 503 if the call is a write and this process does not lead."""
-        if method == "GET":
-            return self._client.call(method, path, body, content_type, timeout_seconds)
-        if path.startswith(_EVENTS):
-            self._fence.check()
-            return self._client.call(method, path, body, content_type, timeout_seconds)
+        """See Caller. Raises Refused with status 503 if the call is a write and this process does not lead.
+
+        The check is always the fence's.
+        """
+        check = always if method == "GET" else self._fence.check
+        return self._client.call(method, path, body, content_type, timeout_seconds, check)
+
+
+class LeaderClient(CheckedClient):
+    """A client that sends a write only while this process leads, and records it. Reads are always allowed."""
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: bytes,
+        content_type: str = JSON,
+        timeout_seconds: float = CALL_SECONDS,
+        check: Check = always,
+    ) -> bytes:
+        """See CheckedClient."""
+        if method == "GET" or path.startswith(_EVENTS):
+            return super().call(method, path, body, content_type, timeout_seconds, check)
         with self._fence.noted(f"{method} {path}"):
-            return self._client.call(method, path, body, content_type, timeout_seconds)
+            return super().call(method, path, body, content_type, timeout_seconds, check)

@@ -14,6 +14,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from extender.errors import Refused
 
+_MOST_MILLISECONDS_UNACKNOWLEDGED = 10_000  # like the time limit of a call
 _ERRNO = re.compile(r"\[Errno -?\d+\] ")
 
 
@@ -46,6 +47,9 @@ class Endpoint:
         try:
             sock = self._tunnel(self.proxy, timeout_seconds) if self.proxy else self._direct(timeout_seconds)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            # The system would retry for many minutes to deliver a request, even after this process has ended. But the
+            # next leader counts on it that a write does not arrive so late.
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _MOST_MILLISECONDS_UNACKNOWLEDGED)
             return self.tls.wrap_socket(sock, server_hostname=self.server_name) if self.tls else sock
         except (OSError, ValueError, http.client.HTTPException) as error:
             if sock is not None:

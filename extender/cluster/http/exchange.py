@@ -19,8 +19,9 @@ from typing import Any, TypeVar
 
 import httptools
 
-from extender.errors import OutcomeUnknown
+from extender.errors import OutcomeUnknown, Refused
 from extender.runtime.fibers import READABLE, WRITABLE, ready
+from extender.runtime.ports import Check, always
 
 _PIECE_BYTES = 64 * 1024
 _SEND_SECONDS = 10.0
@@ -49,7 +50,6 @@ class HttpConnection:
     """A connected socket. One thread uses it at a time; any thread may call `shut`.
 
     Attributes:
-        used: True if a request was sent on it.
         idle_since: when its last exchange ended, in monotonic seconds; the pool sets it.
         deadline: when the whole current exchange must be complete, in monotonic seconds.
     """
@@ -57,13 +57,17 @@ class HttpConnection:
     def __init__(self, sock: socket.socket, host: str) -> None:
         self._socket = sock
         self._host = host
-        self.used = False
         self.idle_since = 0.0
         self.deadline = inf
         sock.setblocking(False)  # a wait must not block the other fibers of this thread
 
-    def send(self, method: str, target: str, headers: Headers, body: bytes) -> None:
-        """Sends a request. Raises BrokenExchange if the connection has ended."""
+    def send(self, method: str, target: str, headers: Headers, body: bytes, check: Check = always) -> None:
+        """Sends a request, and calls `check` before each piece, so also before the last byte.
+
+        Raises:
+            Refused: from `check`, or the deadline has passed. The server cannot have the whole request.
+            BrokenExchange: the connection has ended.
+        """
         fields = [("Host", self._host), *headers]
         if body or method != "GET":
             fields.append(("Content-Length", str(len(body))))
@@ -71,11 +75,17 @@ class HttpConnection:
         unsent = memoryview(f"{method} {target} HTTP/1.1\r\n{head}\r\n".encode("latin-1") + body)
         try:
             while unsent:
-                unsent = unsent[self._once_ready(partial(self._socket.send, unsent), WRITABLE, _SEND_SECONDS) :]
+                unsent = unsent[self._once_ready(partial(self._send_piece, unsent, check), WRITABLE, _SEND_SECONDS) :]
         except TimeoutError:
             raise Hung("the request could not be sent in time") from None
         except OSError as error:
             raise BrokenExchange(f"the connection ended: {error}", dead=True) from None
+
+    def _send_piece(self, unsent: memoryview, check: Check) -> int:
+        if time.monotonic() >= self.deadline:
+            raise Refused("the request could not be sent in time", 503)
+        check()
+        return self._socket.send(unsent)
 
     def receive(self, silence_seconds: float) -> bytes:
         """Returns the next bytes; b"" at the end of the connection.

@@ -14,6 +14,7 @@ from extender.cluster.http.exchange import BrokenExchange, Response
 from extender.cluster.http.pool import ConnectionPool, Request
 from extender.errors import ConfigurationError, OutcomeUnknown, Refused
 from extender.model.extender_config import ExtenderConfig, TLSConfig
+from extender.runtime.ports import Check, always
 
 LARGEST_ANSWER_BYTES = 256 * 1024 * 1024
 _MOST_IDLE = 16
@@ -33,11 +34,11 @@ class HttpExtender:
         self._pool = ConnectionPool(config.timeout_seconds, _MOST_IDLE)
         self.close = self._pool.close
 
-    def post(self, verb: str, body: bytes) -> bytes:
-        """Sends a call, and returns the body of the response.
+    def post(self, verb: str, body: bytes, check: Check = always) -> bytes:
+        """Sends a call, and returns the body of the response. `check` is called just before anything is sent.
 
         Raises:
-            Refused: the extender cannot be reached, or answered with a status 4xx other than 408.
+            Refused: the extender cannot be reached, answered with a status 4xx other than 408, or `check` raised it.
             OutcomeUnknown: no response arrived in time, or its status is any other than 200. The call may have had an
                 effect.
         """
@@ -46,7 +47,7 @@ class HttpExtender:
         deadline = time.monotonic() + self._timeout_seconds
         try:
             with self._pool.exchange(
-                self._endpoint, request, self._timeout_seconds, deadline=deadline, repeatable=False
+                self._endpoint, request, self._timeout_seconds, deadline=deadline, repeatable=False, check=check
             ) as response:
                 data = _read(response)
         except BrokenExchange as error:

@@ -20,6 +20,7 @@ from extender.cluster.http.exchange import Headers, Response
 from extender.cluster.http.pool import ConnectionPool, Request
 from extender.errors import ClusterError, ConfigurationError, Conflict, NotFound, OutcomeUnknown, Refused
 from extender.runtime.fibers import in_thread
+from extender.runtime.ports import Check, always
 from extender.runtime.product_version import product_version
 
 CONNECT_SECONDS = 5.0
@@ -52,13 +53,22 @@ class Caller(ABC):
 
     @abstractmethod
     def call(
-        self, method: str, path: str, body: bytes, content_type: str = JSON, timeout_seconds: float = CALL_SECONDS
+        self,
+        method: str,
+        path: str,
+        body: bytes,
+        content_type: str = JSON,
+        timeout_seconds: float = CALL_SECONDS,
+        check: Check = always,
     ) -> bytes:
         """Sends `body`, and returns the response's body. Nothing is sent after `timeout_seconds`.
 
+        `check` is called just before anything is sent, also if the call has to be repeated.
+
         Raises:
             Refused: the API server answered 4xx except 408 and 499, has certainly not begun to write (see `error_of`),
-                or is unreachable (503). 404 raises the subclass NotFound, and 409 the subclass Conflict.
+                or is unreachable (503), or `check` raised it. 404 raises the subclass NotFound, and 409 the subclass
+                Conflict.
             OutcomeUnknown: no readable response arrived, or its status is any other. Also raised if the first
                 attempt got no response and the second attempt was refused, because the first may have succeeded.
         """
@@ -124,15 +134,21 @@ class KubeClient(Caller):
             self._renew(config)
 
     def call(
-        self, method: str, path: str, body: bytes, content_type: str = JSON, timeout_seconds: float = CALL_SECONDS
+        self,
+        method: str,
+        path: str,
+        body: bytes,
+        content_type: str = JSON,
+        timeout_seconds: float = CALL_SECONDS,
+        check: Check = always,
     ) -> bytes:
         """See Caller. If the server had closed the idle connection, sends the request again over a new connection."""
         headers = {"Accept": JSON, **({"Content-Type": content_type} if body else {})}
         config = self._current()
         deadline = time.monotonic() + timeout_seconds
-        status, data = self._send(config, method, path, body, headers, deadline)
+        status, data = self._send(config, method, path, body, headers, deadline, check)
         if status == _UNAUTHORIZED and (renewed := self._renew(config)) is not config:
-            status, data = self._send(renewed, method, path, body, headers, deadline)
+            status, data = self._send(renewed, method, path, body, headers, deadline, check)
         if not 200 <= status < 300:
             raise error_of(status, data)
         return data
@@ -149,9 +165,10 @@ class KubeClient(Caller):
         body: bytes,
         headers: Mapping[str, str],
         deadline: float,
+        check: Check,
     ) -> tuple[int, bytes]:
         request = Request(method, config.base + path, self._headers_of(config, headers), body)
-        with self._exchange(config, request, deadline - time.monotonic(), deadline) as response:
+        with self._exchange(config, request, deadline - time.monotonic(), deadline, check) as response:
             data = response.read()
         status = response.status
         # A repetition that finds no object, or a conflict, also shows what became of the first attempt.
@@ -162,13 +179,20 @@ class KubeClient(Caller):
 
     @contextmanager
     def _exchange(
-        self, config: ClientConfig, request: Request, silence_seconds: float, deadline: float = inf
+        self,
+        config: ClientConfig,
+        request: Request,
+        silence_seconds: float,
+        deadline: float = inf,
+        check: Check = always,
     ) -> Iterator[Response]:
         """Sends the request; calls `observe` when the response begins or the exchange has failed."""
         code = _NO_RESPONSE
         began_at = time.monotonic()
         try:
-            with self._pool.exchange(config.endpoint, request, silence_seconds, deadline=deadline) as response:
+            with self._pool.exchange(
+                config.endpoint, request, silence_seconds, deadline=deadline, check=check
+            ) as response:
                 code = str(response.status)
                 self._observe(request.method, config.endpoint.host, code, time.monotonic() - began_at)
                 yield response

@@ -19,6 +19,7 @@ from extender.cluster.http.endpoint import Endpoint
 from extender.cluster.http.exchange import BrokenExchange, Headers, HttpConnection, Hung, Response
 from extender.errors import OutcomeUnknown, Refused
 from extender.runtime.fibers import in_thread
+from extender.runtime.ports import Check, always
 
 
 class Request(NamedTuple):
@@ -55,6 +56,7 @@ class ConnectionPool:
         *,
         deadline: float = inf,
         repeatable: bool = True,
+        check: Check = always,
     ) -> Iterator[Response]:
         """Sends a request. The caller reads the response's body in the `with` block.
 
@@ -62,14 +64,17 @@ class ConnectionPool:
             silence_seconds: the longest time without a byte of the response.
             deadline: when the exchange must be complete, in monotonic seconds.
             repeatable: True if the request may be sent again when the server had closed the idle connection.
+            check: called before anything is sent: after the connection is open, and again for a repetition.
 
         Raises:
-            Refused: the server cannot be reached.
+            Refused: the server cannot be reached, or `check` refuses the request.
             BrokenExchange: no complete response arrived in time.
         """
         began_at = time.monotonic()
         try:
-            connection, response = self._send(endpoint, request, silence_seconds, deadline, repeatable=repeatable)
+            connection, response = self._send(
+                endpoint, request, silence_seconds, deadline, repeatable=repeatable, check=check
+            )
             try:
                 yield response
             finally:
@@ -93,36 +98,50 @@ class ConnectionPool:
         self._end_idle()
 
     def _send(
-        self, endpoint: Endpoint, request: Request, silence_seconds: float, deadline: float, *, repeatable: bool
+        self,
+        endpoint: Endpoint,
+        request: Request,
+        silence_seconds: float,
+        deadline: float,
+        *,
+        repeatable: bool,
+        check: Check,
     ) -> tuple[HttpConnection, Response]:
-        repeated = False
-        while True:
-            connection = self._take(endpoint, deadline, repeated=repeated)
-            was_idle = connection.used
-            connection.used = True
-            connection.deadline = deadline
+        connection = self._take_idle(endpoint)
+        if connection is not None:
             try:
-                connection.send(*request)
-                return connection, Response(connection, silence_seconds, repeated=repeated)
-            except BaseException as error:
-                self._put_back(connection, reusable=False)
+                return connection, self._send_over(connection, request, silence_seconds, deadline, check)
+            except BrokenExchange as error:
                 # The server may close an idle connection at any moment, even while the request is sent.
-                dead = was_idle and isinstance(error, BrokenExchange) and error.dead
-                if not (repeatable and dead) or self._closed:
+                if not (repeatable and error.dead) or self._closed:
                     raise
-                repeated = True
-
-    def _take(self, endpoint: Endpoint, deadline: float, *, repeated: bool) -> HttpConnection:
+        repeated = connection is not None
         try:
-            connection = (None if repeated else self._take_idle(endpoint)) or self._open(endpoint)
-            if time.monotonic() >= deadline:  # after a long pause of this process, another process may lead
-                self._put_back(connection, reusable=False)
-                raise Refused("the request could not be sent in time", 503)
+            connection = self._open(endpoint)
+            response = self._send_over(connection, request, silence_seconds, deadline, check, repeated=repeated)
         except Refused as error:
             if repeated:  # the first attempt may have arrived, even if the second was not sent
                 raise OutcomeUnknown(f"no response to the first attempt, and then {error}") from None
             raise
-        return connection
+        return connection, response
+
+    def _send_over(
+        self,
+        connection: HttpConnection,
+        request: Request,
+        silence_seconds: float,
+        deadline: float,
+        check: Check,
+        *,
+        repeated: bool = False,
+    ) -> Response:
+        connection.deadline = deadline
+        try:
+            connection.send(*request, check)
+            return Response(connection, silence_seconds, repeated=repeated)
+        except BaseException:
+            self._put_back(connection, reusable=False)
+            raise
 
     def _take_idle(self, endpoint: Endpoint) -> HttpConnection | None:
         """Returns an idle connection that the server has not closed; None if there is no such connection."""

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from extender.cluster.election.election import Election, Read, Sleep, Timing, Write
 from extender.cluster.election.lease import Lease
-from extender.runtime.clock import ManualClock
+from extender.runtime.clock import ManualClock, Moment
 from extender.runtime.unsettled import UnsettledWrites
 
 TIMING = Timing(lease_duration_seconds=15, renew_deadline_seconds=10, retry_period_seconds=2)
@@ -39,7 +39,7 @@ class FakeLeases:
         if lease.metadata.get("resourceVersion", "0") != str(self.version):
             return None
         self.version += 1
-        self.lease = msgspec.structs.replace(lease, metadata={"resourceVersion": str(self.version)})
+        self.lease = msgspec.structs.replace(lease, metadata={**lease.metadata, "resourceVersion": str(self.version)})
         return self.lease
 
 
@@ -51,12 +51,13 @@ class Candidate:
     rate: float
     offset: float
     asked: Read | Write | None = None
-    asked_at: float = 0.0
+    asked_at: Moment = Moment(0.0, 0.0, 0.0)  # noqa: RUF009  frozen
     answer: Lease | None = None
     late: list[Write] = field(default_factory=list)
 
-    def clock(self, true_seconds: float) -> float:
-        return self.offset + self.rate * true_seconds
+    def clock(self, true_seconds: float) -> Moment:
+        seconds = self.offset + self.rate * true_seconds
+        return Moment(seconds, seconds, seconds)
 
 
 class Candidates(RuleBasedStateMachine):
@@ -79,7 +80,7 @@ class Candidates(RuleBasedStateMachine):
         if candidate.asked is not None:
             return
         now = candidate.clock(self.true_seconds)
-        step = candidate.election.next(now, self.true_seconds)
+        step = candidate.election.next(now)
         if isinstance(step, Sleep):
             self.true_seconds += step.seconds / candidate.rate
         else:
@@ -149,7 +150,7 @@ class Candidates(RuleBasedStateMachine):
     def restarts_after_a_release(self, i: int) -> None:
         candidate = self.candidates[i]
         candidate.election.resign()
-        released = candidate.election.released(self.api.lease, self.true_seconds)
+        released = candidate.election.released(self.api.lease, candidate.clock(self.true_seconds))
         if released is not None:
             self.api.put(released)
         self.retired.append(candidate)
@@ -163,9 +164,10 @@ class Candidates(RuleBasedStateMachine):
             return
         candidate.election.abdicate()
         self.at_most_one_holds_the_lease()
-        released = candidate.election.released(self.api.lease, self.true_seconds)
-        if released is not None:
-            self.api.put(released)
+        now = candidate.clock(self.true_seconds)
+        released = candidate.election.released(self.api.lease, now)
+        if released is not None and (stored := self.api.put(released)) is not None:
+            candidate.election.gave_up(stored, now)
 
     @invariant()
     def at_most_one_holds_the_lease(self) -> None:

@@ -9,11 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 from random import Random
 
+import msgspec
 import pytest
 
 from extender.cluster.election.election import Election, Timing
 from extender.cluster.election.elector import LeaderElector
-from extender.cluster.election.lease import LeaseClient
+from extender.cluster.election.lease import Lease, LeaseClient, LeaseSpec, Term
 from extender.cluster.http.credentials import Kubeconfig
 from extender.cluster.http.kube_client import KubeClient
 from extender.errors import OutcomeUnknown
@@ -31,8 +32,20 @@ LEASE = f"{LEASES}/extender"
 
 @pytest.fixture
 def api() -> Iterator[FakeApiServer]:
+    """An API server with a lease that was released, so that candidates which know its history need not wait."""
     with fake_api() as api:
+        spec = LeaseSpec("", 1, "2026-11-21T10:00:00.000000Z", "2026-11-21T10:00:00.000000Z", 0)
+        term = Term("before", spec.renew_time or "", 0, TIMING.renew_deadline_seconds, settled=True)
+        lease = Lease(spec, {"namespace": "default", "name": "extender"}).released(spec, term)
+        api.put(LEASES, msgspec.to_builtins(lease))
         yield api
+
+
+def knowing(settle_seconds: float = 0.0) -> UnsettledWrites:
+    """The memory of a process that has seen the lease before."""
+    writes = UnsettledWrites(settle_seconds)
+    writes.lease_version = 1
+    return writes
 
 
 Elect = Callable[..., LeaderElector]
@@ -61,11 +74,12 @@ def elect(api: FakeApiServer, tmp_path: Path) -> Iterator[Elect]:
         connection: KubeClient | None = None,
         writes: UnsettledWrites | None = None,
         timing: Timing = TIMING,
+        asks: bool = False,
     ) -> LeaderElector:
         connection = connection or KubeClient(Kubeconfig(api.kubeconfig(tmp_path)))
         lease = LeaseClient(connection, "default", "extender", timeout_seconds=0.2)
-        writes = writes or UnsettledWrites(0.0)
-        election = Election(identity, timing, Random(1), writes)
+        writes = writes or knowing()
+        election = Election(identity, timing, Random(1), writes, asks=asks)
         settlement = Settlement(writes, lambda: caught_up, Waiting(), SystemClock())
         elector = LeaderElector(lease, election, eligible, settlement, SystemClock())
         elector.start()
@@ -107,7 +121,7 @@ def test_a_leader_that_stops_hands_over(api: FakeApiServer, elect: Elect, caplog
     assert "lease released lease=default/extender" in caplog.messages
     assert not first.leading()
     assert wait_until(second.leading)
-    assert api.collections[LEASES]["default/extender"]["spec"]["leaseTransitions"] == 1
+    assert api.collections[LEASES]["default/extender"]["spec"]["leaseTransitions"] == 2
 
 
 def test_each_change_of_the_leader_is_an_event_about_the_lease(api: FakeApiServer, elect: Elect) -> None:
@@ -154,7 +168,7 @@ def test_an_event_that_is_refused_costs_no_leadership(
 def test_a_leader_that_stops_leaves_its_lease_to_expire_while_a_write_is_unsettled(
     api: FakeApiServer, elect: Elect, ended: bool
 ) -> None:
-    writes = UnsettledWrites(0.0)
+    writes = knowing()
     first = elect("first", writes=writes)
     assert wait_until(first.leading)
     with suppress(OutcomeUnknown), writes.noted(EVICTION):
@@ -170,7 +184,7 @@ def test_a_leader_that_stops_leaves_its_lease_to_expire_while_a_write_is_unsettl
 def test_a_leader_that_is_no_longer_eligible_hands_over_once_its_writes_are_settled(
     api: FakeApiServer, elect: Elect, caplog: pytest.LogCaptureFixture
 ) -> None:
-    fresh, led_while_stale, writes = threading.Event(), [], UnsettledWrites(0.0)
+    fresh, led_while_stale, writes = threading.Event(), [], knowing()
     fresh.set()
     first = elect("first", eligible=fresh.is_set, writes=writes)
     assert wait_until(first.leading)
@@ -204,9 +218,7 @@ def test_who_is_not_eligible_does_not_stand(api: FakeApiServer, elect: Elect) ->
 def test_who_has_won_the_lease_waits_for_its_cache(api: FakeApiServer, elect: Elect) -> None:
     caught_up = threading.Event()
     elector = elect("me", caught_up=caught_up.is_set)
-    assert wait_until(
-        lambda: elector.waiting_for() == "waiting until the cache shows what an earlier process has written"
-    )
+    assert wait_until(lambda: elector.waiting_for() == "waiting until the cache shows what the last leader has written")
     assert not elector.leading()
     caught_up.set()
     assert wait_until(elector.leading)
@@ -225,13 +237,38 @@ def test_hurry_returns_when_the_process_leads_or_has_resigned(api: FakeApiServer
 
 
 def test_a_standby_that_is_hurried_takes_a_free_lease_before_its_pause_ends(api: FakeApiServer, elect: Elect) -> None:
-    metadata = {"namespace": "default", "name": "extender"}
-    api.put(LEASES, {"metadata": metadata, "spec": {"holderIdentity": "first", "leaseDurationSeconds": 90}})
+    released = api.collections[LEASES]["default/extender"]
+    api.put(LEASES, {**released, "spec": {"holderIdentity": "first", "leaseDurationSeconds": 90}})
     second = elect("second", timing=PATIENT)
     assert wait_until(lambda: "held by first" in (second.waiting_for() or ""))
-    api.put(LEASES, {"metadata": metadata, "spec": {"holderIdentity": "", "leaseDurationSeconds": 1}})
+    api.put(LEASES, released)
     second.hurry(5.0)
     assert second.leading()
+
+
+def test_a_leader_leaves_the_lease_to_one_that_is_called(api: FakeApiServer, elect: Elect) -> None:
+    first = elect("first", asks=True)
+    assert wait_until(first.leading)
+    second = elect("second", asks=True)
+    writes = first._settlement.writes
+    with writes.noted(EVICTION):
+        assert wait_until(lambda: second.hurry(0.1) or not first.leading())
+        assert not second.leading()
+        assert holder(api) == "first"  # which waits for the answer
+    second.hurry(30.0)
+    assert (first.leading(), second.leading()) == (False, True)
+    first.hurry(30.0)
+    assert (first.leading(), second.leading()) == (True, False)
+
+
+def test_a_candidate_that_does_not_know_the_leases_history_leads_only_once_any_other_has_ceased_to(
+    api: FakeApiServer, elect: Elect
+) -> None:
+    timing = Timing(lease_duration_seconds=2, renew_deadline_seconds=1.0, retry_period_seconds=0.05)
+    fresh = elect("fresh", writes=UnsettledWrites(0.0), timing=timing)
+    assert wait_until(lambda: "may still arrive" in (fresh.waiting_for() or ""))
+    assert (holder(api), fresh.leading()) == ("fresh", False)
+    assert wait_until(fresh.leading)
 
 
 def test_a_candidate_pauses_after_a_call_that_failed(api: FakeApiServer, elect: Elect) -> None:

@@ -8,8 +8,9 @@ from threading import Semaphore
 import msgspec
 import pytest
 
-from extender.cluster.election.lease import Fence, LeaderBinder, LeaderClient
+from extender.cluster.election.lease import CheckedClient, Fence, LeaderBinder, LeaderClient
 from extender.cluster.http.kube_client import CALL_SECONDS, JSON, Caller
+from extender.cluster.writers.binder import ApiBinder
 from extender.cluster.writers.claim_writer import ApiClaims
 from extender.cluster.writers.events import ApiEvents
 from extender.cluster.writers.pacing import TokenBucket
@@ -20,7 +21,7 @@ from extender.model.devices.claims import ResourceClaim
 from extender.model.pod import Pod
 from extender.model.volumes.storage import PersistentVolume, PersistentVolumeClaim
 from extender.runtime.clock import ManualClock, SystemClock
-from extender.runtime.ports import Binding
+from extender.runtime.ports import Binding, Check, always
 from extender.runtime.unsettled import UnsettledWrites
 from tests.builders import make_claim, make_pod, make_pv, make_pvc, make_request
 
@@ -74,8 +75,15 @@ class Server(Caller):
         self.error: Exception | None = None
 
     def call(
-        self, method: str, path: str, body: bytes, content_type: str = JSON, timeout_seconds: float = CALL_SECONDS
+        self,
+        method: str,
+        path: str,
+        body: bytes,
+        content_type: str = JSON,
+        timeout_seconds: float = CALL_SECONDS,
+        check: Check = always,
     ) -> bytes:
+        check()
         self.methods.append(method)
         self.timeouts.append(timeout_seconds)
         if self.error is not None:
@@ -115,6 +123,16 @@ def test_only_the_leader_writes(write: Write) -> None:
     assert not WRITING & set(server.methods)
     write(LeaderClient(server, Fence(settled())))
     assert WRITING & set(server.methods)
+
+
+def test_a_leader_that_loses_the_lease_while_it_dials_sends_nothing() -> None:
+    """The fence is asked once as the write begins, and again just before it is sent."""
+    server, leading = Server(), iter([True, False])
+    with pytest.raises(Refused, match="not the leader"):
+        LeaderClient(server, Fence(settled(), lambda: next(leading))).call("POST", "/api/v1/pods", b"{}")
+    with pytest.raises(Refused, match="not the leader"):
+        ApiBinder(CheckedClient(server, Fence(settled(), lambda: False))).bind(Binding("default", "p", "u", "n"))
+    assert server.methods == []
 
 
 def test_a_standby_reads() -> None:

@@ -14,6 +14,7 @@ from extender.cluster.election import leader_service
 from extender.cluster.election.leader_service import LeaderService
 from extender.cluster.http.kube_client import CALL_SECONDS, JSON, Caller
 from extender.errors import Conflict, NotFound
+from extender.runtime.ports import Check, always
 from tests.stock.waiting import wait_until
 
 SERVICE = {"metadata": {"name": "extender", "uid": "u"}, "spec": {"ports": [{"name": "https", "port": 443}]}}
@@ -32,7 +33,13 @@ class FakeApi(Caller):
         self.refused = 0
 
     def call(
-        self, method: str, path: str, body: bytes, content_type: str = JSON, timeout_seconds: float = CALL_SECONDS
+        self,
+        method: str,
+        path: str,
+        body: bytes,
+        content_type: str = JSON,
+        timeout_seconds: float = CALL_SECONDS,
+        check: Check = always,
     ) -> bytes:
         url = urlsplit(path)
         assert "/namespaces/ns/" in url.path
