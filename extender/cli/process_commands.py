@@ -35,8 +35,8 @@ _SECTIONS = {
         " pod-max-in-unschedulable-pods-seconds"
     ),
     "Leader election": (
-        "leader-elect lease-namespace lease-name lease-duration-seconds renew-deadline-seconds retry-period-seconds"
-        " leader-service identity own-namespace own-name own-labels own-address"
+        "leader-elect lease-follows-calls lease-namespace lease-name lease-duration-seconds renew-deadline-seconds"
+        " retry-period-seconds leader-service identity own-namespace own-name own-labels own-address"
     ),
     "Limits": (
         "body-limit connections keepalive-seconds head-seconds body-seconds decision-seconds drain-seconds"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 import pytest
 
-from extender.cluster.election.lease import LeaderBinder, LeaderClient
+from extender.cluster.election.lease import CheckedClient, LeaderBinder, LeaderClient
 from extender.cluster.http.kube_client import Caller
 from extender.cluster.writers.binder import ApiBinder
 from extender.cluster.writers.statuses import ApiEvictor
@@ -116,9 +117,17 @@ def test_without_that_question_it_would_fill_the_node_over() -> None:
 
             self.bind = bind  # type: ignore[assignment]  # as ports.Binder
 
-    world = lives(stopped, LONG_SECONDS, {"extender.app.serve.LeaderBinder": PausingOpenDoor})
+    stand_ins = {"extender.app.serve.LeaderBinder": PausingOpenDoor, "extender.app.feed.CheckedClient": UncheckedClient}
+    world = lives(stopped, LONG_SECONDS, stand_ins)
     assert len(world.judge.overfilled) == 1
     assert world.judge.bound == {"x": "n0", "y": "n0"}
+
+
+def test_a_leader_that_stood_still_after_it_asked_sends_nothing_because_the_client_asks_again() -> None:
+    stopped = Stopped()
+    world = lives(stopped, LONG_SECONDS, {"extender.app.feed.ApiBinder": pausing_binder(stopped)})
+    assert world.judge.overfilled == []
+    assert world.judge.bound == {"y": "n0"}
 
 
 @pytest.mark.parametrize(
@@ -132,9 +141,23 @@ def test_without_that_question_it_would_fill_the_node_over() -> None:
 )
 def test_a_leader_that_freezes_between_its_check_and_its_binding(seconds: float, overfilled: int) -> None:
     stopped = Stopped()
-    world = lives(stopped, seconds, {"extender.app.feed.ApiBinder": pausing_binder(stopped)})
+
+    class FreezingClient(UncheckedClient):
+        def call(self, method: str, path: str, *args: Any, **kwargs: Any) -> bytes:
+            if path.endswith("/binding"):
+                stopped()
+            return super().call(method, path, *args, **kwargs)
+
+    world = lives(stopped, seconds, {"extender.app.feed.CheckedClient": FreezingClient})
     assert len(world.judge.overfilled) == overfilled
     assert "x" in world.judge.bound
+
+
+class UncheckedClient(CheckedClient):
+    """Sends every write, without asking again if this process leads."""
+
+    def call(self, method: str, path: str, *args: Any, **kwargs: Any) -> bytes:
+        return self._client.call(method, path, *args, **kwargs)
 
 
 def pausing_evictor(stopped: Stopped) -> type[ApiEvictor]:
