@@ -44,13 +44,16 @@ class Clock(Protocol):
         ...
 
 
+_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # macOS has none
+
+
 class SystemClock:
     now = staticmethod(time.time)
     monotonic = staticmethod(time.monotonic)
 
     @staticmethod
     def moment() -> Moment:
-        return Moment(time.monotonic(), time.clock_gettime(time.CLOCK_BOOTTIME), time.time())
+        return Moment(time.monotonic(), time.clock_gettime(_BOOT), time.time())
 
 
 class Deadline:

@@ -49,7 +49,8 @@ class Endpoint:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             # The system would retry for many minutes to deliver a request, even after this process has ended. But the
             # next leader counts on it that a write does not arrive so late.
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _MOST_MILLISECONDS_UNACKNOWLEDGED)
+            if hasattr(socket, "TCP_USER_TIMEOUT"):  # macOS has no such option
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _MOST_MILLISECONDS_UNACKNOWLEDGED)
             return self.tls.wrap_socket(sock, server_hostname=self.server_name) if self.tls else sock
         except (OSError, ValueError, http.client.HTTPException) as error:
             if sock is not None:
