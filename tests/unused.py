@@ -25,10 +25,11 @@ on_message_complete
 # IPython calls them.
 __dir__
 
-# Click reads them, and calls the last.
+# Click reads the first two, and calls the others.
 formatter_class
 context_class
 shell_complete
+format_options
 
 # Programs call them.
 from_kubeconfig
@@ -58,6 +59,7 @@ model_config
 
 # Fields of KubeSchedulerConfiguration that are accepted, and that change nothing here.
 accept_content_types
+resource_namespace
 pre_filter
 pre_score
 placement_generate
@@ -105,3 +107,11 @@ count_owned_by
 from_objects
 explain_pending
 examples
+
+# `Moment.longest_since` goes over the fields.
+boot
+
+# They are read from a workload's manifest and written into the manifest of its pods.
+runtime_class_name
+completion_mode
+manual_selector
