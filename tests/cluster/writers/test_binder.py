@@ -19,7 +19,7 @@ from extender.errors import Conflict, ExtenderError, NotFound, OutcomeUnknown, R
 from extender.runtime.clock import ManualClock
 from extender.runtime.fibers import FiberPool
 from extender.runtime.hanging import HangingCalls
-from extender.runtime.ports import Binding
+from extender.runtime.ports import Binding, always
 from extender.runtime.threads import log_error
 from tests.builders import make_pod
 from tests.cluster.fake_api import PODS, FakeApiServer, Fault, accept_and_hang_up, answer, fake_api, hang, hang_up
@@ -173,7 +173,7 @@ def test_the_answer_is_lost_after_the_bind(api: FakeApiServer, binder: ApiBinder
 
 
 def test_no_answer_in_time(api: FakeApiServer, binder: ApiBinder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(KubeClient.call, "__defaults__", (JSON, 0.2))
+    monkeypatch.setattr(KubeClient.call, "__defaults__", (JSON, 0.2, always))
     release = threading.Event()
     api.fail(BINDING, hang(release))
     with pytest.raises(OutcomeUnknown, match="the response was not complete after"):
@@ -192,7 +192,7 @@ def test_after_one_time_out_no_connection_is_used_that_was_idle_then(
     api.fail("/api/v1/namespaces/default/pods/p0/binding", *[lambda _: met.wait(5) >= 0] * 4)
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: binder.bind(Binding("default", "p0", "u0", "n1")), range(4)))
-    monkeypatch.setattr(KubeClient.call, "__defaults__", (JSON, 0.2))
+    monkeypatch.setattr(KubeClient.call, "__defaults__", (JSON, 0.2, always))
     api.freeze()
     with pytest.raises(OutcomeUnknown, match="the response was not complete after"):
         binder.bind(Binding("default", "p1", "u1", "n1"))
