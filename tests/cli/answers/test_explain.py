@@ -68,7 +68,7 @@ def test_a_pod_is_explained_from_a_file(given: str, cluster: str, tmp_path: Path
     pod = json.dumps(make_pod("new").obj()).encode()
     written = {
         "json": pod,
-        "yaml": b"kind: Pod\nmetadata: {name: new}\nspec: {containers: [{name: c, image: i}]}\n",
+        "yaml": b"apiVersion: v1\nkind: Pod\nmetadata: {name: new}\nspec: {containers: [{name: c, image: i}]}\n",
         "gz": gzip.compress(pod),
     }
     path.write_bytes(written[given])
