@@ -34,9 +34,10 @@ HOSTILE = '"><script>window.hacked=1</script><img src=x onerror=window.hacked=1>
 def test_from_the_list_of_causes_to_a_pod_and_its_json(browser: Browser) -> None:
     browser.open("")
     assert browser.one("h1").text == "6 pending pods"
-    assert browser.texts("details.cause summary")[1:] == [
+    assert browser.texts("details.cause summary") == [
         "Insufficient example.com/gpu: 1 pod",
         "Insufficient memory: 1 pod",
+        "fits on a node now: 4 pods",
     ]
     browser.follow(browser.link(PENDING))
     assert "does not fit" in browser.one("h1").text
