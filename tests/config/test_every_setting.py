@@ -145,7 +145,7 @@ def configz(command: Command, flags: list[str], variables: dict[str, str], direc
 def test_every_setting_of_every_source_is_in_force(command: Command, source: str, tmp_path: Path) -> None:
     certificates = Certificates(tmp_path)
     policy = tmp_path / "policy.yaml"
-    policy.write_text("{apiVersion: kubescheduler.config.k8s.io/v1, kind: KubeSchedulerConfiguration}")
+    policy.write_text("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n")
     ports = {name: free_port() for name in ADDRESSES}
     with fake_api() as api:
         given: dict[str, Any] = {
