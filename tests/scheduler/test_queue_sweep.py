@@ -55,7 +55,8 @@ def test_pods_that_wait_are_scheduled_or_belong_to_others_are_left_alone(world: 
 
 
 def test_a_terminating_pod_that_was_tried_is_not_added_again(world: World) -> None:
-    assert world.evict(world.pod("p"), "")
+    assert world.mark_victim(world.pod("p"), "")
+    assert world.delete_victim(world.pod("p"))
     world.settle()
     world.queue.activate(["p"])
     world.settle()
