@@ -31,8 +31,8 @@ def collected() -> set[tuple[str, str]]:
 
 
 def test_every_row_names_a_test() -> None:
-    table = TABLE.partition("## Time limits")[0]
-    rows = [line for line in table.splitlines() if line.startswith("|")][2:]
+    faults = re.sub(r"^## Time limits\n.*?(?=^## )", "", TABLE, flags=re.MULTILINE | re.DOTALL)  # one test holds these
+    rows = [line for line in faults.splitlines() if line.startswith("|")][2:]
     assert len(rows) >= 15
     assert [row for row in rows if not LINK.search(row)] == []
 

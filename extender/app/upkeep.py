@@ -89,7 +89,6 @@ def set_up(
     policy_reloaded: PolicyReloaded = lambda _faults: None,
 ) -> Setup:
     """Reads the policy, prepares the recording, and returns the Setup. Raises ConfigurationError or OSError."""
-    time_limits.warn(settings)
     observation = Observation(settings, command, metrics, clock)
     hanging = HangingCalls(clock)
     reload = PolicyReload(settings, metrics, policy_reloaded, clock, hanging)
@@ -131,6 +130,7 @@ class Upkeep:
 
     def start(self) -> None:
         limit_process()
+        time_limits.warn(self.setup.settings)
         self.setup.observation.start()
         self.announcement.start()
         self.feed.start()

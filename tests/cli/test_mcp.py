@@ -104,7 +104,10 @@ def test_a_faulty_call_gets_the_reason_and_no_code_of_the_assistant_runs() -> No
     answered = answers(EXAMPLE, calls)
     failed = {name: text for name, (is_error, text) in answered.items() if is_error}
     assert set(answered) - set(failed) == {"tools", "still there"}
-    assert "did you mean ml/recommend-7f6d-v4nzs, " in failed["unknown pod"]
+    assert (
+        "did you mean ml/recommend-7f6d-v4nzs, ml/recommend-7f6d-c5tqw or ml/recommend-7f6d-r9xjk?)"
+        in failed["unknown pod"]
+    )
     assert "did you mean Policy?" in failed["faulty policy"]
     assert "os:getcwd" in failed["a policy that imports"]
     assert "nothing to check" in failed["doctor"]

@@ -145,6 +145,7 @@ def test_a_leader_that_freezes_between_its_check_and_its_binding(seconds: float,
     class FreezingClient(UncheckedClient):
         def call(self, method: str, path: str, *args: Any, **kwargs: Any) -> bytes:
             if path.endswith("/binding"):
+                self._fence.check()
                 stopped()
             return super().call(method, path, *args, **kwargs)
 

@@ -181,7 +181,7 @@ def test_a_bad_case_sets_the_exit_status() -> None:
         ),
         pytest.param(
             ["ml/recommend", "--cluster", str(EXAMPLE)],
-            "(did you mean ml/recommend-7f6d-v4nzs, ",
+            "(did you mean ml/recommend-7f6d-v4nzs, ml/recommend-7f6d-c5tqw or ml/recommend-7f6d-r9xjk?)",
             id="a Deployment's name",
         ),
         pytest.param(
