@@ -12,9 +12,8 @@ from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.watch.api_objects import decoders
 from extender.model.kinds import KINDS
 from extender.model.pod import Pod
+from extender.plugins.registry import DEFAULT_SCHEDULER
 from extender.policy.policy import Policy
-
-_DEFAULT_SCHEDULER = "default-scheduler"
 
 
 def own_pods(client: KubeClient, account: str) -> list[Pod]:
@@ -37,7 +36,7 @@ def _account(template: dict[str, dict[str, str]]) -> str:
 def check_own_pods(configuration: Policy, pods: Sequence[Pod]) -> Iterator[Finding]:
     """Checks, for each entry that must answer, that kube-scheduler does not ask it about these pods."""
     names = {profile.name for profile in configuration.profiles}
-    own = [pod for pod in pods if (pod.spec.scheduler_name or _DEFAULT_SCHEDULER) in names]
+    own = [pod for pod in pods if (pod.spec.scheduler_name or DEFAULT_SCHEDULER) in names]
     for config in configuration.extenders:
         must_answer = not config.ignorable and (config.filter_verb or config.bind_verb)
         if must_answer and any(map(config.is_interested, own)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
@@ -241,30 +241,20 @@ class CheckedClient(Caller):
         body: bytes,
         content_type: str = JSON,
         timeout_seconds: float = CALL_SECONDS,
-        check: Check = always,
+        check: Check = always,  # noqa: ARG002  # the check is the fence's
     ) -> bytes:
-        """See Caller. Raises Refused with status 503 if the call is a write and this process does not lead.
+        """See Caller. Raises Refused with status 503 if the call is a write and this process does not lead."""
+        if method == "GET":
+            return self._client.call(method, path, body, content_type, timeout_seconds)
+        with self._recorded(method, path):
+            return self._client.call(method, path, body, content_type, timeout_seconds, self._fence.check)
 
-        The check is always the fence's.
-        """
-        check = always if method == "GET" else self._fence.check
-        return self._client.call(method, path, body, content_type, timeout_seconds, check)
+    def _recorded(self, method: str, path: str) -> AbstractContextManager[None]:  # noqa: ARG002  # for subclasses
+        return nullcontext()
 
 
 class LeaderClient(CheckedClient):
-    """A client that sends a write only while this process leads, and records it. Reads are always allowed."""
+    """A client that sends a write only while this process leads, and records it, except events."""
 
-    def call(
-        self,
-        method: str,
-        path: str,
-        body: bytes,
-        content_type: str = JSON,
-        timeout_seconds: float = CALL_SECONDS,
-        check: Check = always,
-    ) -> bytes:
-        """See CheckedClient."""
-        if method == "GET" or path.startswith(_EVENTS):
-            return super().call(method, path, body, content_type, timeout_seconds, check)
-        with self._fence.noted(f"{method} {path}"):
-            return super().call(method, path, body, content_type, timeout_seconds, check)
+    def _recorded(self, method: str, path: str) -> AbstractContextManager[None]:
+        return nullcontext() if path.startswith(_EVENTS) else self._fence.noted(f"{method} {path}")
