@@ -278,7 +278,7 @@ def _one_from_json(place: str, data: bytes | msgspec.Raw, head: _Head, selection
             if issubclass(kind.type, CustomObject):
                 obj: Object = read_custom(kind.type, data)
             else:
-                obj = DECODERS[kind.name].decode(data)
+                obj = DECODERS[kind.type].decode(data)
         except msgspec.ValidationError:
             pass  # perhaps a null; `to_object` reads it, or says what is wrong
         else:

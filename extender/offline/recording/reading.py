@@ -18,7 +18,7 @@ from extender.cache.pod_states import PodState
 from extender.errors import MalformedCluster, MalformedQuantity
 from extender.extender_v1.messages import NULL
 from extender.model.devices.claims import PendingClaim
-from extender.model.kinds import DECODERS
+from extender.model.kinds import ADMISSION_KINDS, DECODERS, KINDS
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.offline.cluster import Cluster
@@ -46,7 +46,7 @@ from extender.table import PodInfo
 
 _GZIP = b"\x1f\x8b"
 _DECODERS: Mapping[str, msgspec.json.Decoder[Any]] = {
-    **DECODERS,
+    **{name: DECODERS[kind.type] for name, kind in (*KINDS.items(), *ADMISSION_KINDS.items())},
     # A PendingClaim is not an API kind: it represents a claim that the loop is about to allocate for a pod.
     PendingClaim.__name__: msgspec.json.Decoder(PendingClaim),
 }
