@@ -146,8 +146,8 @@ def read_custom(kind: type[T], data: bytes | msgspec.Raw) -> T:
     return obj
 
 
-# These decoders are built at import, because msgspec crashes if two threads use a type without a decoder. Some kinds have
-# two types: one for watches, and one for offline commands.
+# These decoders are built at import, because msgspec crashes if two threads use a type without a decoder.
+# Some kinds have two types: one for watches, and one for offline commands.
 DECODERS: Mapping[type[Object], msgspec.json.Decoder[Object]] = {
     kind.type: msgspec.json.Decoder(kind.type) for kind in (*KINDS.values(), *OFFLINE_KINDS.values())
 }
