@@ -19,10 +19,10 @@ from extender.model.node import NO_SCHEDULE, UNSCHEDULABLE_TAINT, untolerated
 from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import PodGroup
 from extender.offline.cluster import Cluster
+from extender.offline.controllers.replicas import counts_terminating, is_pinned
 from extender.offline.documents.codes import CauseCode
 from extender.offline.explain import overview, terminal
 from extender.offline.explain.changes.suggestion import SuggestedChange
-from extender.offline.state import is_pinned
 from extender.offline.what_if import result as what_if
 from extender.offline.what_if.hypothetical import answer_simulation
 from extender.offline.what_if.scenario import Scenario
@@ -194,7 +194,11 @@ def check_capacity(case: Case) -> Faults:
 def check_comparison(case: Case) -> Faults:
     """Both sides of a comparison account for every pod, and the moved pods are those that differ."""
     comparison = case.cluster.compare(None)
+    state = case.cluster._state
     pending = {pod.key for pod in case.cluster.pending}
+    # The controllers of some terminating pods create them again once they are gone.
+    pods = [info.pod for name in state.node_names() for info in state.pods_on(name)]
+    pending |= {pod.key for pod in pods if pod.terminating and counts_terminating(pod, state)}
     sides = []
     for side in (comparison.first, comparison.second):
         evicted = {each.pod for each in side.evictions if each.comes_back}
@@ -324,7 +328,7 @@ def check_drain(case: Case) -> Faults:
     on_node = {info.pod.key: info.pod for info in case.cluster._state.pods_on(node)}
     evicted = {each.pod for each in result.evictions}
     staying = {key for key, pod in result.pods.items() if pod.node_name == node}
-    movable = {key for key, pod in on_node.items() if not is_pinned(pod)}
+    movable = {key for key, pod in on_node.items() if not is_pinned(pod) and not pod.terminating}
     if odd := {key for key in staying - set(on_node) if not _may_be_on_cordoned(case, result.pods[key])}:
         yield f"placed on the drained node: {odd}"
     if movable - evicted != set(result.kept):

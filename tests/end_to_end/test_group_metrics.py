@@ -68,8 +68,9 @@ def settled(metrics: Callable[[], str], names: tuple[str, ...]) -> Counts:
     return found
 
 
-def node(name: str, cpu: str, **labels: str) -> Object:
-    return make_node(name).label(**labels).capacity(cpu=cpu, memory="64Gi", pods="110").obj()
+def node(name: str, cpu: str, taint: str = "", **labels: str) -> Object:
+    built = make_node(name).label(**labels).capacity(cpu=cpu, memory="64Gi", pods="110")
+    return (built.taint(taint) if taint else built).obj()
 
 
 def work(plane: GroupControlPlane, metrics: Callable[[], str]) -> Results:
@@ -80,7 +81,8 @@ def work(plane: GroupControlPlane, metrics: Callable[[], str]) -> Results:
     client = plane.client
     rack = {"schedulingConstraints": {"topology": [{"key": "rack"}]}}
     # The loop begins with the rack that would be fuller. That one does not take the gang, so it tries the other too.
-    client.create(node("small", "3", rack="small"), node("large", "7", rack="large"))
+    # Its taint refuses the members. If it were too small, the loop would not try it, and count fewer attempts.
+    client.create(node("small", "4", taint="reserved", rack="small"), node("large", "7", rack="large"))
     client.create(*(make_pod(f"gang-{i}").req(cpu="1").group("gang").obj() for i in range(4)))
     client.create(make_pod_group("gang", 4, **rack))  # last, so that all members are tried together
     assert wait_until(lambda: len(bound(plane)) == 4)

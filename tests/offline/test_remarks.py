@@ -5,13 +5,11 @@ from __future__ import annotations
 import pytest
 
 from extender import Cluster
-from extender.model.node import Node
-from extender.offline.explain.changes.new_nodes import copy_of
 from extender.offline.manifests.objects import to_object, with_defaults
 from extender.offline.nodes import all_nodes
 from extender.offline.state import ClusterState
 from extender.policy.loading import read
-from tests.builders import HOSTNAME, NodeBuilder, Object, make_device_class, make_node, make_pod, make_resource_claim
+from tests.builders import NodeBuilder, Object, make_device_class, make_node, make_pod, make_resource_claim
 
 NODE = make_node("n").capacity(cpu="4").obj()
 GPU = "example.com/gpu"
@@ -80,7 +78,7 @@ def test_a_note_says_that_a_scheduler_cannot_reserve_devices_without_their_filte
 def test_pods_of_other_schedulers_are_named_wherever_they_are_judged() -> None:
     pod = make_pod("p").scheduler("other").obj()
     cluster = Cluster.from_objects([NODE, pod])
-    assert cluster.explain_pending()[0].blocker == "nothing, it fits now; its schedulerName is other"
+    assert cluster.explain_pending()[0].blocker == "nothing: does a scheduler named other run?"
     judged = "1 pod with schedulerName other: judged here by the rules of default-scheduler"
     assert cluster.simulate().notes == [judged]
     assert any(judged in note for note in cluster.capacity([pod]).notes)
@@ -116,9 +114,3 @@ def test_a_note_says_that_a_file_has_no_claims(pod: Object, kind: str) -> None:
 def test_a_node_that_takes_no_pods_is_not_ready(node: NodeBuilder) -> None:
     objects = with_defaults([obj for obj in [to_object(node.obj(), "node")] if obj])
     assert not all_nodes(ClusterState(objects))["nodes"][0]["ready"]
-
-
-def test_a_copied_node_keeps_no_label_with_the_old_name() -> None:
-    node = to_object(make_node("n").label({HOSTNAME: "n.example.com", "pool": "n", "host": "n.example.com"}).obj(), "")
-    assert isinstance(node, Node)
-    assert copy_of(node, "new").labels == {HOSTNAME: "new", "pool": "new", "host": "new"}
