@@ -80,9 +80,14 @@ class Writers:
         )  # fmt: skip
 
     def waiting(self) -> Mapping[str, int]:
-        """Returns how many statuses and events wait to be written."""
-        statuses = self.statuses.waiting() + self.group_statuses.waiting()
-        return {"statuses": statuses, "events": self.events.waiting()}
+        """Returns how many writes and tasks have not begun, by kind."""
+        return {
+            "statuses": self.statuses.waiting() + self.group_statuses.waiting(),
+            "events": self.events.waiting(),
+            "binds": self.binders.waiting(),
+            "prebinds": self.pre_binders.waiting(),
+            "preemptions": self.preemptors.waiting(),
+        }
 
     def start(self, has_backlog: Callable[[], bool]) -> None:
         """Starts the threads. While `has_backlog()` returns True, because pods wait, fewer Events are written.

@@ -14,6 +14,7 @@ from __future__ import annotations
 import select
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
@@ -26,22 +27,22 @@ from extender.runtime.threads import OnError
 
 READABLE, WRITABLE = select.POLLIN, select.POLLOUT
 _TURN_SECONDS = 0.002  # how long a new task waits at most while all other tasks wait for their sockets
-_CHECK_SECONDS = 1.0  # how often `submit` checks that the thread is alive while all fibers are busy
 _EXPIRY_SECONDS = 0.1  # the time between two checks of the time limits of waiting fibers
 T = TypeVar("T")
 
 
 class FiberPool:
-    """Runs up to `fibers` tasks at once in one thread (implements scheduler_ports.Workers).
+    """Runs up to `fibers` tasks at once in one thread (implements scheduler_ports.Workers). Further tasks wait.
 
     Errors of tasks are passed to `on_error`.
     """
 
     def __init__(self, name: str, fibers: int, on_error: OnError) -> None:
+        self._fibers = fibers
         self._on_error = on_error
+        self._tasks: deque[Callable[[], object]] = deque()  # the tasks that have not begun
         # Functions that start or resume a fiber; None ends the thread.
         self._due: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
-        self._room = threading.Semaphore(fibers)
         self._poll = select.poll()
         # file descriptor -> the fiber that waits for it, and its time limit
         self._waiting: dict[int, tuple[_Fiber, float]] = {}
@@ -53,13 +54,13 @@ class FiberPool:
         self._thread.start()
 
     def submit(self, task: Callable[[], object]) -> None:
-        """Starts the task in a fiber, and returns at once.
+        """Runs the task as soon as a fiber is free, and returns at once."""
+        self._tasks.append(task)
+        self._due.put(self._begin)
 
-        While all fibers are busy, waits; raises TaskFailed if the thread has ended in the meantime.
-        """
-        while not self._room.acquire(timeout=_CHECK_SECONDS):
-            self.check()
-        self._due.put(lambda: _Fiber(self, task).switch())
+    def waiting(self) -> int:
+        """Returns how many tasks have not begun."""
+        return len(self._tasks)
 
     def check(self) -> None:
         """Raises TaskFailed if the thread has ended, because no other thread can continue its fibers."""
@@ -98,6 +99,11 @@ class FiberPool:
         fiber.parent.switch()
         return result.result()
 
+    def _begin(self) -> None:
+        """Starts a fiber. If all are busy, one of them runs the task when it has finished its own."""
+        if self._tasks and self._at_work < self._fibers:
+            _Fiber(self).switch()
+
     def _run(self) -> None:
         stopping = False
         while self._at_work or not stopping:
@@ -125,23 +131,23 @@ class FiberPool:
         fiber, _ = self._waiting.pop(descriptor)
         fiber.switch(ready)
 
-    def work(self, task: Callable[[], object]) -> None:
-        """Runs the task to its end, inside its fiber. If the task raises an error, `on_error` is called."""
+    def work(self) -> None:
+        """Runs waiting tasks, inside a fiber. If a task raises an error, `on_error` is called."""
         self._at_work += 1
-        try:
-            task()
-        except BaseException as error:  # includes SystemExit, which would end the thread and all other fibers
-            self._on_error(self._thread.name, error)
-        finally:
-            self._at_work -= 1
-            self._room.release()
+        while self._tasks:
+            task = self._tasks.popleft()
+            try:
+                task()
+            except BaseException as error:  # includes SystemExit, which would end the thread and all other fibers
+                self._on_error(self._thread.name, error)
+        self._at_work -= 1
 
 
 class _Fiber(greenlet):  # type: ignore[misc,unused-ignore]
-    """One task of a pool. It can pause, and the pool's thread then runs other tasks."""
+    """Works for a pool. It can pause, and the pool's thread then runs other fibers."""
 
-    def __init__(self, pool: FiberPool, task: Callable[[], object]) -> None:
-        super().__init__(lambda: pool.work(task))
+    def __init__(self, pool: FiberPool) -> None:
+        super().__init__(pool.work)
         self.pool = pool
 
 

@@ -138,7 +138,7 @@ class Workers(Protocol):
     """Runs tasks beside the loop, in threads or in fibers of one thread."""
 
     def submit(self, task: Callable[[], object]) -> None:
-        """Runs `task` soon. Blocks while too many tasks are queued."""
+        """Runs `task` as soon as a thread or fiber is free. Never waits, so that decisions go on."""
 
 
 class Preemptors(Workers, Protocol):

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -146,31 +147,40 @@ class BrokenPoll:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_submit_does_not_wait_for_a_thread_that_has_ended(pairs: list[Pair], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_reports_that_the_thread_has_ended(pairs: list[Pair], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(select, "poll", BrokenPoll)
     pool = FiberPool("test", 1, log_error)
     pool.start()
     pool.check()
     pool.submit(lambda: ready(pairs[0][0].fileno(), READABLE, WAIT_SECONDS))
     with pytest.raises(TaskFailed, match="thread test has ended"):
-        pool.submit(lambda: None)
-    with pytest.raises(TaskFailed, match="thread test has ended"):
-        pool.check()
+        for _ in range(300):
+            pool.check()
+            time.sleep(0.1)
+    pool.submit(lambda: None)
 
 
-def test_submit_waits_while_all_fibers_are_busy(pool: FiberPool, pairs: list[Pair]) -> None:
+def test_submit_never_waits_for_a_fiber(pool: FiberPool, pairs: list[Pair]) -> None:
     ours, theirs = pairs[0]
-    done, gate, answer = threading.Event(), threading.Event(), Future[object]()
-    pool.submit(lambda: read(ours, answer))
+    busy, done, gate, answer = threading.Semaphore(0), list[int](), threading.Event(), Future[object]()
+
+    def wait() -> None:
+        busy.release()
+        in_thread(lambda: gate.wait(WAIT_SECONDS))
+
     for _ in range(3):
-        pool.submit(lambda: in_thread(lambda: gate.wait(WAIT_SECONDS)))
+        pool.submit(wait)
+    pool.submit(lambda: read(ours, answer))
+    assert all(busy.acquire(timeout=WAIT_SECONDS) for _ in range(3))
     with ThreadPoolExecutor(1) as other:
-        fifth = other.submit(pool.submit, done.set)
-        assert not done.wait(0.05)
-        assert not fifth.done()
-        theirs.send(b"x")
-        fifth.result(WAIT_SECONDS)
-        assert done.wait(WAIT_SECONDS)
+        for number in range(100):
+            other.submit(pool.submit, partial(done.append, number)).result(WAIT_SECONDS)
+        assert (pool.waiting() >= 100, done) == (True, [])
+        theirs.send(b"x")  # frees one fiber
+        last = Future[None]()
+        pool.submit(lambda: last.set_result(None))
+        last.result(WAIT_SECONDS)
+    assert (done, pool.waiting()) == (list(range(100)), 0)
     gate.set()
 
 

@@ -18,7 +18,7 @@ WAIT_SECONDS = 30.0
 
 @pytest.fixture
 def pool() -> Iterator[WorkerPool]:
-    pool = WorkerPool("test", threads=2, on_error=log_error, backlog=1)
+    pool = WorkerPool("test", threads=2, on_error=log_error)
     pool.start()
     yield pool
     pool.stop(WAIT_SECONDS)
@@ -82,34 +82,22 @@ def test_calls_run_even_if_no_further_thread_can_be_started(pool: WorkerPool, mo
     assert called == list(range(10))
 
 
-def test_submit_waits_while_the_backlog_is_full(pool: WorkerPool) -> None:
-    gate, done = threading.Event(), threading.Event()
-    for _ in range(4):
-        pool.submit(lambda: gate.wait(WAIT_SECONDS))
-    with ThreadPoolExecutor(1) as other:
-        fifth = other.submit(pool.submit, done.set)
-        assert not done.is_set()
-        assert not fifth.done()
-        gate.set()
-        fifth.result(WAIT_SECONDS)
-    assert done.wait(WAIT_SECONDS)
+def test_submit_never_waits_for_a_thread(pool: WorkerPool) -> None:
+    gate, busy, done = threading.Event(), threading.Barrier(3), threading.Semaphore(0)
 
+    def work() -> None:
+        busy.wait(WAIT_SECONDS)
+        gate.wait(WAIT_SECONDS)
 
-def test_two_tasks_per_thread_are_queued_unless_another_number_is_given() -> None:
-    pool = WorkerPool("test", threads=1, on_error=log_error)
-    pool.start()
-    gate = threading.Event()
-    for _ in range(3):
-        pool.submit(lambda: gate.wait(WAIT_SECONDS))
+    for _ in range(2):
+        pool.submit(work)
+    busy.wait(WAIT_SECONDS)  # both threads are busy until the gate opens
     with ThreadPoolExecutor(1) as other:
-        fourth = other.submit(pool.submit, gate.wait)
-        try:
-            with pytest.raises(TimeoutError):
-                fourth.result(0.2)
-        finally:
-            gate.set()
-        fourth.result(WAIT_SECONDS)
-    pool.stop(WAIT_SECONDS)
+        for _ in range(100):
+            other.submit(pool.submit, done.release).result(WAIT_SECONDS)
+    assert pool.waiting() == 100
+    gate.set()
+    assert all(done.acquire(timeout=WAIT_SECONDS) for _ in range(100))
 
 
 def test_stop_finishes_the_submitted_tasks() -> None:

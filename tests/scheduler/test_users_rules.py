@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +31,7 @@ from extender.plugins.users.handle import RunningProcess
 from extender.policy.policy import provider
 from extender.queue.queued_pod import Tier
 from extender.runtime.clock import Deadline, SystemClock, TimeLimit
+from extender.runtime.threads import WorkerPool, log_error
 from tests.builders import (
     ZONE,
     NodeBuilder,
@@ -44,6 +47,8 @@ from tests.builders import (
 )
 from tests.plugins.users.failures import Remembered
 from tests.scheduler.world import NAME, World
+
+WAIT_SECONDS = 30.0
 
 
 def node(name: str, cpu: str = "4") -> NodeBuilder:
@@ -288,6 +293,26 @@ def test_pre_bind_runs_before_and_post_bind_after_the_bind() -> None:
     world = world_of(node("n1"), pod("p"), **binding_rules(calls))
     world.settle()
     assert (world.node_of("p"), calls) == ("n1", ["reserve p", "prebind p", "postbind p"])
+
+
+def test_decisions_go_on_while_every_pre_binder_is_busy() -> None:
+    gate, pods = threading.Event(), [f"p{number}" for number in range(60)]
+    slow = made(pre_bind(lambda pod, node: None if gate.wait(WAIT_SECONDS) else "too late"), "slow")
+    pre_binders = WorkerPool("pre-binder", 1, log_error)
+    world = World(
+        node("n1").allocatable(cpu="4", memory="16Gi", pods="100"),
+        *(pod(name, "1m") for name in pods),
+        profile=replace(provider("DefaultProvider"), pre_bind=(slow,)),
+        pre_binders=pre_binders,
+    )
+    pre_binders.start()
+    with ThreadPoolExecutor(1) as loop:
+        decided = loop.submit(lambda: [world.attempt() for _ in pods])
+        assert decided.result(WAIT_SECONDS) == [True] * 60
+    assert len(world.cache.overview().assumed) == 60
+    gate.set()
+    pre_binders.stop(WAIT_SECONDS)
+    assert {world.node_of(name) for name in pods} == {"n1"}
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from extender.policy.policy import provider
 from extender.runtime import ports
 from extender.runtime.clock import NO_LIMIT, ManualClock, TimeLimit
 from extender.runtime.ports import Binding, NominatedNode, Nominating
-from extender.scheduler.scheduler_ports import Attempt, GroupResult, SchedulerTelemetry
+from extender.scheduler.scheduler_ports import Attempt, GroupResult, SchedulerTelemetry, Workers
 from extender.scheduler.scheduling_cycle import SchedulingCycle
 from extender.scheduler.timing import BIND, ProfileTimer
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
@@ -184,6 +184,7 @@ class World:
         features: FeatureGates = DEFAULT_FEATURES,
         settings: Settings = Settings(settle_seconds=0.0),  # noqa: B008  frozen
         clock: ManualClock | None = None,
+        pre_binders: Workers | None = None,
     ) -> None:
         """`record`: the file to record everything to. `limit`: for each attempt, and for users' rules."""
         self.clock, self.telemetry = clock or ManualClock(), Telemetry()
@@ -206,8 +207,9 @@ class World:
         self.volumes, self.claims = VolumeWrites(self), ClaimWrites(self)
         events = self.observed.events(self)
         ports = LoopPorts(
-            self, self, self, events, self, self.volumes, self.claims, self.binders, self.binders, self.preemptors
-        )
+            self, self, self, events, self, self.volumes, self.claims, self.binders, pre_binders or self.binders,
+            self.preemptors,
+        )  # fmt: skip
         rules, random = profile or provider("DefaultProvider"), self.observed.random(seed)
         timer, observers = ProfileTimer(self.clock, told), self.observed.observers
         cycles = {NAME: SchedulingCycle(rules, random, None, timer, observers)}

@@ -58,19 +58,19 @@ def _fields(attempt: Attempt) -> dict[str, object]:
 
 
 class Waiting(NamedTuple):
-    """Functions that count pods in the queue and unfinished writes. They are called at each scrape.
+    """Functions that count pods in the queue, and writes and tasks that have not begun. They are called at each scrape.
 
     Attributes:
         pending: counts pods by queue: {"active": 3, "backoff": 0, "unschedulable": 1, "gated": 0}.
         entities: counts single pods and pod groups by (queue, pod or podgroup).
         refused: counts pods by (plugin that refused them, profile).
-        writes: counts unfinished writes by kind: {"statuses": 0, "events": 7}.
+        tasks: counts writes and tasks that have not begun by kind: {"statuses": 0, "events": 7, "binds": 2, ...}.
     """
 
     pending: Callable[[], Mapping[str, int]]
     entities: Callable[[], Mapping[tuple[str, ...], int]]
     refused: Callable[[], Mapping[tuple[str, ...], int]]
-    writes: Callable[[], Mapping[str, int]]
+    tasks: Callable[[], Mapping[str, int]]
 
 
 class SchedulerMetrics(Metrics):
@@ -170,7 +170,7 @@ class _AtScrape(Collector):
         yield gauge(SCHEDULER_SERIES["scheduler_pending_pods"], {(tier,): n for tier, n in waiting.pending().items()})
         yield gauge(SCHEDULER_SERIES["scheduler_queued_entities"], waiting.entities())
         yield gauge(SCHEDULER_SERIES["scheduler_unschedulable_pods"], waiting.refused())
-        yield gauge(SCHEDULER_SERIES["workqueue_depth"], {(name,): n for name, n in waiting.writes().items()})
+        yield gauge(SCHEDULER_SERIES["workqueue_depth"], {(name,): n for name, n in waiting.tasks().items()})
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
         return iter(())  # registering the collector must not read the queue, which may not exist yet

@@ -202,7 +202,12 @@ SCHEDULER_SERIES: Mapping[str, Series] = {
             "extension_point",
             "status",
         ),
-        gauge("workqueue_depth", "Waiting writes, by kind: statuses, events.", "name"),
+        gauge(
+            "workqueue_depth",
+            "What waits for a free thread: writes of statuses and events; pods whose bind (binds), reservations or"
+            " PreBind rules (prebinds) have not begun; preemptions that have evicted nothing yet (preemptions).",
+            "name",
+        ),
         counter(
             "scheduler_schedule_attempts_total",
             "Attempts to schedule a pod by result: scheduled, unschedulable, error.",
