@@ -17,6 +17,7 @@ from extender.app.housekeeping import HOUSEKEEPING_SECONDS, REPAIR_SECONDS, comp
 from extender.app.live_lookups import announcement
 from extender.app.openapi import openapi_page
 from extender.app.policies import Adopt, PolicyReload, PolicyReloaded
+from extender.app.policy_trial import PolicyTrial
 from extender.app.recording.observation import Observation
 from extender.app.ui import live_pages, simulation_handler
 from extender.cache.cache import Cache
@@ -209,7 +210,13 @@ def upkeep_of(
     readiness = Readiness(feed.missing, prepare)
     comparer = Comparer(cache, feed.lister, metrics, setup.stopping.wait)
     comparing = Ticker("comparer", settings.compare_seconds, _if_ready(readiness, lambda: compare(comparer)))
-    reloading = Ticker("policy", settings.policy_reload_seconds, lambda: setup.reload.look(adopt))
+    trial = PolicyTrial(setup.command, cache, profiles, setup.clock, settings.decision_seconds)
+
+    def adopt_if_tried(policy: Policy, text: str) -> None:
+        trial.check(policy)
+        adopt(policy, text)
+
+    reloading = Ticker("policy", settings.policy_reload_seconds, lambda: setup.reload.look(adopt_if_tried))
     tickers = (
         comparing,
         reloading,

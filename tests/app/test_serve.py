@@ -125,7 +125,7 @@ class Serving:
         self.folder = folder
         self.write("policy.yaml", POLICY)
         self.write("served_rules.py", RULE % "first")
-        self._settings = settings(policy=folder / "policy.yaml", policy_reload_seconds=0.02)
+        self._settings = settings(policy=folder / "policy.yaml", policy_reload_seconds=0.02, decision_seconds=1.0)
         self.app = application(self._settings, feed_factory_of(self._settings), UnsettledWrites(10.0))
         self.client = Client(self.app)
         self.pod = json.loads(msgspec.json.encode(Cluster.load(EXAMPLE).pod("shop/web-6d5f8-m7d3x")))
@@ -177,6 +177,68 @@ def test_rules_that_cannot_be_adopted_change_nothing(serving: Serving, file: str
     assert serving.metric('extender_policy_reloads_total{result="failure"}') == "1.0"
     assert serving.reasons() == {"first"}
     assert serving.client.get("/livez").status_code == 200
+
+
+FAILING = "from extender import predicate, priority\n\n{decorator}\ndef rule(pod, node{more}):\n    {body}\n"
+WITH_PRIORITY = POLICY.replace("filter", "score")
+
+
+@pytest.mark.parametrize(
+    ("policy", "decorator", "more", "body", "reason"),
+    [
+        pytest.param(
+            POLICY, "@predicate", "", "return pod.lables == 1",
+            "served_rules:rule fails: served_rules.py:5: AttributeError: 'Pod' object has no attribute 'lables' "
+            "(did you mean labels?) (tried with the pod ",
+            id="raises for every pod",
+        ),
+        pytest.param(
+            POLICY, "@predicate", "", "return {}[node.name] if pod.labels.get('tier') == 'front' else True",
+            "served_rules:rule fails: served_rules.py:5: KeyError: '",
+            id="raises for some pods",
+        ),
+        pytest.param(
+            WITH_PRIORITY, "@priority", "", "return 'much'",
+            "served_rules:rule fails: served_rules.py:3: TypeError: a priority must return a number for each of ",
+            id="a priority without a number",
+        ),
+        pytest.param(
+            POLICY, "@predicate", ", *, handle", "return 1 / handle.count_placed(None, {}) > 0",
+            "served_rules:rule fails: served_rules.py:5: ZeroDivisionError: division by zero (tried with the pod ",
+            id="raises for nodes that a call describes",
+        ),
+        pytest.param(
+            POLICY, "@predicate", "", "import threading; threading.Event().wait(20)",
+            "no decision within 1 s: served_rules:rule has not answered (tried with the pod ",
+            id="does not answer",
+        ),
+    ],
+)  # fmt: skip
+def test_rules_that_fail_for_the_pods_of_the_cluster_are_not_adopted(
+    serving: Serving, policy: str, decorator: str, more: str, body: str, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    serving.write("served_rules.py", FAILING.format(decorator=decorator, more=more, body=body))
+    serving.write("policy.yaml", policy)
+    assert wait_until(lambda: serving.metric("extender_policy_last_reload_successful") == "0.0")
+    assert serving.reasons() == {"first"}
+    [message] = [each.getMessage() for each in caplog.records if "not adopted" in each.getMessage()]
+    assert reason in message
+    assert not [each for each in caplog.records if "rule failed" in each.getMessage()]
+    serving.write("policy.yaml", POLICY)
+    serving.write("served_rules.py", RULE % "other")
+    assert wait_until(lambda: serving.reasons() == {"other"})
+
+
+def test_a_rule_that_fails_where_the_one_before_fails_too_is_adopted(serving: Serving) -> None:
+    flag = serving.folder / "flag"
+    body = f"import os; assert not os.path.exists({str(flag)!r}); return {{!r}}"
+    for answer in ("first", "other"):
+        serving.write(
+            "served_rules.py", FAILING.format(decorator="@predicate", more="", body=body.format(f"{answer} again"))
+        )
+        reloads = f'extender_policy_reloads_total{{result="success"}} {1 + flag.exists()}.0'
+        assert wait_until(lambda sample=reloads: sample in serving.client.get("/metrics").text)
+        flag.write_text("")
 
 
 @pytest.mark.parametrize("thread", ["memory", "collector"])
