@@ -73,8 +73,8 @@ explore: $(READY) ## run the property tests with fresh random cases
 backlogs: $(READY) ## compare the loop with deciding each pod alone, on 1,000 backlogs; the stock plugins check the placements of 100
 	BACKLOGS=1000 $(VENV)/bin/pytest -n 2 tests/scheduler/test_backlogs.py
 
-test-injection: $(READY) ## raise an error at calls of every function of the loop, one in each run; about four minutes
-	INJECTIONS=all $(VENV)/bin/pytest -n 2 tests/scheduler/test_injected_errors.py
+test-injection: $(READY) ## raise an error at calls of every function of the loop, one in each run, and at all calls about one object; about six minutes
+	INJECTIONS=all $(VENV)/bin/pytest -n 2 tests/scheduler/test_injected_errors.py tests/scheduler/test_poisoned_objects.py
 
 test-admission: $(READY) ## compare what becomes of 2,000 generated pods and workloads with a real API server; SEED=2 for others
 	ADMISSION_CASES=2000 $(VENV)/bin/pytest -s tests/offline/admission

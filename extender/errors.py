@@ -16,7 +16,7 @@
     │   └── RuleUnanswered      a user's rule is still running
     ├── RuleFailed              a rule raised, or cannot judge the pod, and the work cannot continue
     ├── BindingFailed           a pod was rejected before its Binding, or what it needs could not be reserved
-    ├── TaskFailed              a background task raised an unexpected error; the process has to end
+    ├── TaskFailed              memory ran out in a background task, or a core part is broken; the process has to end
     ├── InvalidAnswer           our own answer to the scheduler would harm it
     └── ClusterError            a call to the API server failed
         ├── Refused             the API server refused the call; nothing changed
@@ -138,7 +138,7 @@ class BindingFailed(ExtenderError):
 
 
 class TaskFailed(ExtenderError):
-    """A background task raised an unexpected error; the process has to end, because the task's work is half done."""
+    """Memory ran out in a background task, or a core part is broken; the process has to end, and a restart helps."""
 
 
 class InvalidAnswer(ExtenderError):

@@ -186,7 +186,7 @@ def compose_loop(
         pods, ports.group_statuses, random or Random(), features, devices.unreserve,  # noqa: S311  ties between domains
     )  # fmt: skip
     scheduler = Scheduler(queue, pods, group_scheduler.try_group, split.keep_room)
-    sweep = QueueSweep(cache, queue, cycles)
+    sweep = QueueSweep(cache, queue, cycles, telemetry.set_aside)
     recovery = StartupRecovery(cache, cycles, devices, nominations)
     return Loop(queue, scheduler, waiting, devices, permits, recovery, lambda: settle(permits, cache), sweep)
 

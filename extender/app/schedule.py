@@ -39,6 +39,7 @@ from extender.plugins.users.handle import RunningProcess
 from extender.policy.policy import Policy
 from extender.queue.backoff import WINDOW_SECONDS, Backoff
 from extender.runtime.clock import SystemClock
+from extender.runtime.going_on import going_on
 from extender.runtime.one_cpu import LinuxCpus, OneCpu
 from extender.runtime.product_version import product_version
 from extender.runtime.threads import TaskFailures, Ticker
@@ -59,6 +60,8 @@ REFRESH_SECONDS = 30.0
 POP_SECONDS = 0.5
 BIND_RATE = 5000.0
 PAUSE_SECONDS = 0.05
+# If no pod can be taken from the queue this often in a row, the queue is broken, and only a restart helps.
+MOST_FAILURES_IN_A_ROW = 10
 # Time limits at the end of the process. Together they stay below the 30 s that a kubelet waits.
 TICKERS_STOP_SECONDS = 2.0
 WRITERS_STOP_SECONDS = 10.0
@@ -72,7 +75,7 @@ def schedule(settings: Settings) -> None:
     Raises:
         ConfigurationError, OSError: the scheduler cannot start.
         ClusterError: the lease was lost.
-        TaskFailed: a background task raised an unexpected error, or the thread that binds has ended.
+        TaskFailed: memory has run out, the queue is broken, or the thread that binds has ended.
     """
     log.configure(settings.log_format, settings.log_level)
     stopping = threading.Event()
@@ -94,8 +97,8 @@ class SchedulerProcess:
     def __init__(self, settings: Settings, stopping: threading.Event) -> None:
         clock = SystemClock()
         self._scheduling = False
-        self._failures = TaskFailures()
         self._metrics = metrics = SchedulerMetrics(clock, product_version(), traces_of(os.environ))
+        self._failures = TaskFailures(metrics.set_aside)
         self._setup = setup = set_up("schedule", settings, metrics, clock, stopping, self._record_reload)
         self._extenders = extenders_of(setup.policy.extenders)
         self._rules = _rules_of(setup, self._extenders, ProfileTimer(clock, metrics, settings.sample_every))
@@ -171,6 +174,7 @@ class SchedulerProcess:
             if not self._become_ready():
                 return
             self._start()
+            failures_in_a_row = 0
             while not self._setup.stopping.is_set():
                 if not self.upkeep.leading():
                     raise ClusterError("the lease was lost: another scheduler may lead now")
@@ -178,8 +182,12 @@ class SchedulerProcess:
                 self._writers.binders.check()
                 try:
                     self._loop.scheduler.schedule_one(POP_SECONDS)
-                except Exception as error:  # the attempt may have left work half done, so the process ends
-                    self._failures.report("scheduling", error)
+                    failures_in_a_row = 0
+                except Exception as error:  # about no single pod: an attempt handles its own errors
+                    failures_in_a_row += 1
+                    is_last = failures_in_a_row == MOST_FAILURES_IN_A_ROW
+                    (self._failures.end if is_last else self._failures.report)("scheduling", error)
+                    self._setup.stopping.wait(PAUSE_SECONDS)
         finally:
             self._stop()
 
@@ -228,7 +236,8 @@ class SchedulerProcess:
             ticker.start()
         if self._use_one_cpu:
             self._one_cpu.settle()
-        self._loop.recovery.clean_up()
+        with going_on(self._metrics.set_aside, "clean-up"):
+            self._loop.recovery.clean_up()
         _log.info("scheduling profiles=%r", ", ".join(self._rules.cycles))
 
     def _stop(self) -> None:

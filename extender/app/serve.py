@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -241,21 +242,22 @@ class WebhookProcess:
 
     def _create_tickers(self) -> list[Ticker]:
         cache, feed, upkeep, refused = self._cache, self._feed, self.upkeep, self._refused
+        ticker = partial(Ticker, on_error=self.metrics.task_failed)
         expiry = Expiry(cache, feed.survey, self._setup.clock)
         tickers = [
-            Ticker("refresh", HOUSEKEEPING_SECONDS, upkeep.if_ready(lambda: cache.refresh(TABLES))),
-            Ticker("expiry", HOUSEKEEPING_SECONDS, lambda: let_expire(expiry, "its resources count as free again")),
-            Ticker("permits", HOUSEKEEPING_SECONDS, lambda: settle(self._permits, cache)),
-            Ticker("waiting", WAITING_SECONDS, self._end_deleted),
-            Ticker("settling", HOUSEKEEPING_SECONDS, upkeep.if_ready(self._settle)),
-            Ticker("activation", HOUSEKEEPING_SECONDS, self._if_leading(lambda: activate(refused, feed.activator))),
-            Ticker("threads", REVIVAL_SECONDS, self.revive),
+            ticker("refresh", HOUSEKEEPING_SECONDS, upkeep.if_ready(lambda: cache.refresh(TABLES))),
+            ticker("expiry", HOUSEKEEPING_SECONDS, lambda: let_expire(expiry, "its resources count as free again")),
+            ticker("permits", HOUSEKEEPING_SECONDS, lambda: settle(self._permits, cache)),
+            ticker("waiting", WAITING_SECONDS, self._end_deleted),
+            ticker("settling", HOUSEKEEPING_SECONDS, upkeep.if_ready(self._settle)),
+            ticker("activation", HOUSEKEEPING_SECONDS, self._if_leading(lambda: activate(refused, feed.activator))),
+            ticker("threads", REVIVAL_SECONDS, self.revive),
         ]
         if self._preemption is not None:
             preemption, statuses = self._preemption.preemption, self._preemption.statuses
             run = self._if_leading(lambda: preempt(refused, preemption))
-            tickers.append(Ticker("preemption", HOUSEKEEPING_SECONDS, run))
-            tickers.append(Ticker("statuses", STATUSES_SECONDS, lambda: forget_statuses(cache, statuses)))
+            tickers.append(ticker("preemption", HOUSEKEEPING_SECONDS, run))
+            tickers.append(ticker("statuses", STATUSES_SECONDS, lambda: forget_statuses(cache, statuses)))
         return tickers
 
     def _settle(self) -> None:

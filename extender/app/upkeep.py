@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 
 from extender.app import time_limits
 from extender.app.feed import ClusterFeed, Staleness
@@ -208,22 +209,23 @@ def upkeep_of(
     settings, metrics = setup.settings, setup.metrics
     metrics.observe(lambda: asdict(cache.size()), feed.leading)
     readiness = Readiness(feed.missing, prepare)
+    ticker = partial(Ticker, on_error=metrics.task_failed)
     comparer = Comparer(cache, feed.lister, metrics, setup.stopping.wait)
-    comparing = Ticker("comparer", settings.compare_seconds, _if_ready(readiness, lambda: compare(comparer)))
+    comparing = ticker("comparer", settings.compare_seconds, _if_ready(readiness, lambda: compare(comparer)))
     trial = PolicyTrial(setup.command, cache, profiles, setup.clock, settings.decision_seconds)
 
     def adopt_if_tried(policy: Policy, text: str) -> None:
         trial.check(policy)
         adopt(policy, text)
 
-    reloading = Ticker("policy", settings.policy_reload_seconds, lambda: setup.reload.look(adopt_if_tried))
+    reloading = ticker("policy", settings.policy_reload_seconds, lambda: setup.reload.look(adopt_if_tried))
     tickers = (
         comparing,
         reloading,
-        Ticker("memory", process_memory.GIVE_BACK_SECONDS, process_memory.give_back),
-        Ticker("collector", process_memory.COLLECT_SECONDS, process_memory.collect_young),
-        Ticker("hanging calls", HOUSEKEEPING_SECONDS, setup.hanging.log),
-        Ticker("repair", REPAIR_SECONDS, lambda: relist_interrupted(cache, feed.lister)),
+        ticker("memory", process_memory.GIVE_BACK_SECONDS, process_memory.give_back),
+        ticker("collector", process_memory.COLLECT_SECONDS, process_memory.collect_young),
+        ticker("hanging calls", HOUSEKEEPING_SECONDS, setup.hanging.log),
+        ticker("repair", REPAIR_SECONDS, lambda: relist_interrupted(cache, feed.lister)),
     )
     return Upkeep(
         setup,

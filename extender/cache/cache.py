@@ -15,7 +15,7 @@ from functools import partial
 from typing import TypeVar
 
 from extender.cache.assume_cache import AssumeCache, version_of
-from extender.cache.changes import NODE, POD, Changes, Reference, Updates
+from extender.cache.changes import NODE, POD, Changes, Current, Reference, Updates
 from extender.cache.contents import (
     CachedPod,
     CacheSize,
@@ -37,6 +37,7 @@ from extender.framework.status import Refusal
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.runtime.clock import NO_DEADLINE, Clock, Deadline
+from extender.runtime.going_on import going_on
 from extender.runtime.ports import LONG_AGO, Telemetry
 from extender.runtime.threads import TimedLock
 from extender.table import PodInfo, Table
@@ -44,6 +45,8 @@ from extender.table.features import DEFAULT_FEATURES, FeatureGates
 
 _CHECKS = 5
 _QUICK_SECONDS = 0.02
+# With more objects set aside, the error cannot be about single objects, and decisions would miss too much.
+MOST_SET_ASIDE = 1000
 
 T = TypeVar("T")
 NodeCheck = Callable[[Table], Refusal | None]
@@ -72,6 +75,7 @@ class Cache:
         unanswered_ttl_seconds: float = 30.0,
     ) -> None:
         self._clock = clock
+        self._telemetry = telemetry
         self._ttl_seconds = ttl_seconds
         self._unanswered_ttl_seconds = unanswered_ttl_seconds
         self._locked = TimedLock(clock, telemetry)
@@ -80,11 +84,13 @@ class Cache:
         self._placements = Placements()
         self.groups = GroupStates(self._locked, composites=features.composites)
         self._changes = changes or Changes()
-        self._tables = TablePool(self._changes, self._locked, features)
+        self._tables = TablePool(self._changes, self._locked, features, self._leave_out)
         self.reader = ObjectReader(telemetry, self._pods.watched)
         self._notifications = Notifications()
         self._listed_at: dict[str, float] = {}  # kind -> the time when its last stored list was requested
         self._interrupted: set[str] = set()  # the kinds for which an error has interrupted a change
+        self._set_aside: set[Reference] = set()  # objects whose errors repeat; left out until the next list of the kind
+        self._listener_missed = False
 
     def listen(self, listener: Listener | None) -> None:
         """Reports every later change to the listener; None stops the reports."""
@@ -93,7 +99,9 @@ class Cache:
     # ---- objects from the API server (ports.Sink)
 
     def changed(self, kind: str, obj: Object) -> None:
-        """Stores an object that was added or modified."""
+        """Stores an object that was added or modified, unless it is set aside."""
+        if self._set_aside and (kind, id_of(kind, obj)) in self._set_aside:
+            return
         if (stored := self.reader.read_or_report(kind, obj)) is not None:
             with self._changing("watch", kind):
                 self._set(kind, stored)
@@ -102,21 +110,24 @@ class Cache:
         """Removes an object that was deleted."""
         with self._changing("watch", kind):
             self._remove(kind, id_of(kind, obj))
+        self._set_aside.discard((kind, id_of(kind, obj)))
 
     def replaced(self, kind: str, objects: Sequence[Object], asked_at: float = LONG_AGO) -> None:
         """Stores a full list of a kind, and removes all objects of that kind that are not in the list.
 
         The list was requested at `asked_at`, in monotonic seconds. Objects that were written earlier and are not listed
-        are discarded: the API server lost them. If an error interrupted an earlier change, `_repair` is called too.
+        are discarded: the API server lost them. If an error interrupted an earlier change, `_repair` is called too. If
+        storing one of the objects raises an error, that object is set aside until the next list.
         """
         repair = kind in self._interrupted
         try:
             self._interrupted.discard(kind)
+            self._set_aside -= {reference for reference in self._set_aside if reference[0] == kind}
             listed = {id_of(kind, obj): obj for obj in objects}
             with self._locked("watch"):
                 stored = list(self._pods.watched if kind == POD else self._objects.of_kind(kind))
             gone = [key for key in stored if key not in listed]  # without a lock, as 200,000 pods take 0.1 s
-            self._in_batches(kind, gone, partial(self._remove, kind))
+            self._in_batches(kind, gone, lambda key: self._try(kind, key, key, partial(self._remove, kind, key)))
             store = partial(self._store_listed, kind, asked_at=asked_at, repair=repair)
             self._in_batches(kind, listed.values(), store)
             with self._changing("watch", kind):
@@ -133,6 +144,17 @@ class Cache:
                 for item in batch:
                     store(item)
             self._tables.keep_up()
+
+    def _leave_out(self, reference: Reference, error: Exception) -> bool:
+        """Sets an object aside that tables cannot hold; returns False if that does not help."""
+        with self._changing("set_aside", reference[0]):
+            return self._put_aside(reference, reference[1], error)
+
+    def take_missed(self) -> bool:
+        """Returns True if the listener has missed a change since the last call, because it raised an error."""
+        missed = self._listener_missed
+        self._listener_missed = False
+        return missed
 
     def interrupted_kinds(self) -> list[str]:
         """Returns the kinds for which an error interrupted a change. The next list of the kind repairs the objects."""
@@ -246,7 +268,15 @@ class Cache:
         """Removes the given pods from their nodes if they are still overdue; returns their `namespace/name`."""
         with self._changing("expire"):
             overdue = set(self._placements.overdue(now))
-            return [self._displace(uid, PodEvent.EXPIRE).info.pod.key for uid in uids if uid in overdue]
+            expired: list[str] = []
+            for uid in [uid for uid in uids if uid in overdue]:
+                with going_on(self._telemetry.set_aside, "expiry", uid):
+                    try:
+                        expired.append(self._displace(uid, PodEvent.EXPIRE).info.pod.key)
+                    except Exception:
+                        self._interrupted.add(POD)
+                        raise
+            return expired
 
     def evicted(self, uid: str) -> None:
         """Marks an evicted pod as terminating, even if an older watch event still shows it running."""
@@ -374,11 +404,12 @@ class Cache:
     def correct(self, reference: Reference, listed: Object | PodInfo | None, cursor: int) -> bool:
         """Stores `listed` in place of the cached object, or removes the cached object if `listed` is None.
 
-        Returns False and changes nothing if `reported_since` returns True for this object and `cursor`.
+        Returns False and changes nothing if `reported_since` returns True for this object and `cursor`, or if the
+        object is set aside.
         """
         kind, key = reference
         with self._changing("correct", kind):
-            if self._changes.reported_since(cursor, reference):
+            if self._changes.reported_since(cursor, reference) or reference in self._set_aside:
                 return False
             self._remove(kind, key) if listed is None else self._set(kind, listed)
         return True
@@ -390,14 +421,37 @@ class Cache:
 
         Compares contents, because an API server that was restored from a backup may use a resource version again.
         """
-        stored_object = self._objects.observed(kind, obj.key)
-        differs = self._pods.differs_from(obj, asked_at) if isinstance(obj, Pod) else obj != stored_object
-        if not differs and not repair:
-            return
-        stored = self.reader.read_or_report(kind, obj)
-        self._remove(kind, id_of(kind, obj)) if stored is None else self._set(kind, stored)
+        key = id_of(kind, obj)
+
+        def store() -> None:
+            stored_object = self._objects.observed(kind, obj.key)
+            differs = self._pods.differs_from(obj, asked_at) if isinstance(obj, Pod) else obj != stored_object
+            if differs or repair:
+                stored = self.reader.read_or_report(kind, obj)
+                self._remove(kind, key) if stored is None else self._set(kind, stored)
+
+        self._try(kind, key, obj.key, store)
+
+    def _try(self, kind: str, key: str, name: str, change: Callable[[], object]) -> None:
+        """Makes a change of one object. If it raises an error, sets the object aside, unless too many are."""
+        try:
+            change()
+        except Exception as error:
+            if not self._put_aside((kind, key), name, error):
+                raise
+
+    def _put_aside(self, reference: Reference, name: str, error: Exception) -> bool:
+        """Removes an object that repeatedly raises an error; returns False if the error is not the object's."""
+        if isinstance(error, MemoryError) or len(self._set_aside) >= MOST_SET_ASIDE:
+            return False
+        self._set_aside.add(reference)
+        self._telemetry.set_aside("cache", f"{reference[0]} {name}", error)
+        with going_on(self._telemetry.set_aside, "cache", f"{reference[0]} {name}"):
+            self._remove(*reference)
+        return True
 
     def _end_list(self, kind: str, asked_at: float, *, repair: bool) -> None:
+        repair = repair or any(reference[0] == kind for reference in self._set_aside)
         for lost in self._objects.lost(kind, asked_at):  # the API server lost these when it was restored from a backup
             self._objects.drop(kind, lost.key)
             self._note_object(kind, lost.key)
@@ -411,12 +465,13 @@ class Cache:
         """Corrects placements and tables after an interrupted change. A list has already corrected the objects."""
         if kind == POD:
             for uid in self._placements.confirmed() - self._pods.watched.keys():  # removing these pods was interrupted
-                self._displace(uid, PodEvent.REMOVE)
-            pods = {uid: self._pods.effective(uid) for uid in self._pods.watched}
-            self._changes.restart(kind, {**pods, **self._placements.by_uid()})
+                self._try(kind, uid, uid, partial(self._displace, uid, PodEvent.REMOVE))
+            placed, pods = self._placements.by_uid(), self._pods.watched
+            current: dict[str, Current] = {uid: self._pods.effective(uid) for uid in pods}
+            current |= placed
         else:
-            keys = self._objects.keys(kind)
-            self._changes.restart(kind, {key: self._objects.effective(kind, key) for key in keys})
+            current = {key: self._objects.effective(kind, key) for key in self._objects.keys(kind)}
+        self._changes.restart(kind, {key: each for key, each in current.items() if (kind, key) not in self._set_aside})
         self._notifications.missed()
 
     def _set(self, kind: str, stored: Object | PodInfo) -> None:
@@ -509,7 +564,8 @@ class Cache:
             with self._locked(caller):
                 yield
                 notifications = self._notifications.take()
-            deliver(notifications)
+            if not deliver(notifications, self._telemetry.set_aside):
+                self._listener_missed = True  # the sweep tells the queue: that may be slow, and errors may be frequent
         except ExtenderError:
             raise
         except BaseException:

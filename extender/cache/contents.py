@@ -63,7 +63,11 @@ class ObjectReader:
             return self.read(obj)
         except MalformedInput as error:
             self._telemetry.unreadable(kind, obj.key, str(error))
-            return None
+        except MemoryError:
+            raise
+        except Exception as error:  # one object must not keep the others out of the cache
+            self._telemetry.set_aside("cache", f"{kind} {obj.key}", error)
+        return None
 
 
 @dataclass(frozen=True, slots=True)

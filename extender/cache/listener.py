@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -11,6 +11,7 @@ from msgspec import structs
 from extender.cache.placements import PodPlacement
 from extender.cache.pod_states import PodEvent
 from extender.model.meta import Object
+from extender.runtime.going_on import SetAside
 from extender.table import PodInfo
 
 
@@ -35,9 +36,9 @@ class Notifications:
 
     def __init__(self) -> None:
         self.listener: Listener | None = None
-        self._pending: list[Callable[[], None]] = []
+        self._pending: list[partial[None]] = []
 
-    def take(self) -> list[Callable[[], None]]:
+    def take(self) -> list[partial[None]]:
         """Returns the collected reports, and clears them."""
         pending = self._pending
         self._pending = []
@@ -62,16 +63,31 @@ class Notifications:
 
     def missed(self) -> None:
         if self.listener is not None:
-            self._pending.append(self.listener.missed)
+            self._pending.append(partial(self.listener.missed))
 
 
-def deliver(notifications: list[Callable[[], None]]) -> None:
-    """Calls all of `notifications`, even after one has raised; then raises the first error."""
-    errors: list[Exception] = []
+def deliver(notifications: Sequence[partial[None]], set_aside: SetAside) -> bool:
+    """Calls all of `notifications`, even after one has raised; returns False if the listener has missed one.
+
+    Raises MemoryError, after the other notifications.
+    """
+    complete, out_of_memory = True, None
     for notify in notifications:
         try:
             notify()
-        except Exception as error:
-            errors.append(error)
-    if errors:
-        raise errors[0]
+        except MemoryError as error:
+            out_of_memory = error
+        except Exception as error:  # the listener must not miss the changes of other objects
+            complete = False
+            set_aside("queue", _subject(*notify.args), error)
+    if out_of_memory is not None:
+        raise out_of_memory
+    return complete
+
+
+def _subject(*args: Any) -> str:
+    """Returns the name of the object that a notification with these arguments is about."""
+    described = next((arg for arg in args if isinstance(arg, (PodPlacement, PodInfo, Object))), None)
+    if isinstance(described, PodPlacement):
+        described = described.info
+    return described.pod.key if isinstance(described, PodInfo) else described.key if described else ""

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import chain
 from typing import TypeVar
 
-from extender.cache.changes import Changes, Update, apply
+from extender.cache.changes import Changes, Reference, Update, apply
 from extender.errors import DeadlineExceeded, MalformedInput, RuleUnanswered
 from extender.runtime.clock import NO_DEADLINE, Deadline
 from extender.table import Table
@@ -30,6 +30,7 @@ class Replica:
     Attributes:
         cursor: the position in the journal up to which changes were read for the table.
         pending: the changes that were read but are not applied yet, because a reader's deadline passed.
+        failed_at: the object whose change could not be applied. The table is then of no further use.
     """
 
     def __init__(self, features: FeatureGates) -> None:
@@ -37,6 +38,7 @@ class Replica:
         self.table = Table(features)
         self.cursor = BEGINNING
         self.pending: Iterator[Update] = iter(())
+        self.failed_at: Reference | None = None
 
     def follow(self, changes: Changes) -> None:
         """Adds the changes since `cursor` to `pending`; starts with a new table if the journal has dropped some."""
@@ -56,7 +58,11 @@ class Replica:
             DeadlineExceeded: the remaining changes stay pending, and the next call continues with them.
         """
         for number, update in enumerate(self.pending, start=1):
-            apply((update,), self.table)
+            try:
+                apply((update,), self.table)
+            except Exception:
+                self.failed_at = update.kind, update.key
+                raise
             deadline.check("the table was up to date")
             if not number % _UPDATES_BETWEEN:
                 between()
@@ -68,16 +74,23 @@ class TablePool:
     Args:
         changes: the journal of the cache.
         locked: returns a context that holds the cache's lock; the argument names the caller in metrics.
+        leave_out: removes an object that no table can hold, from the cache; returns False if that does not help.
     """
 
     def __init__(
-        self, changes: Changes, locked: Callable[[str], AbstractContextManager[None]], features: FeatureGates
+        self,
+        changes: Changes,
+        locked: Callable[[str], AbstractContextManager[None]],
+        features: FeatureGates,
+        leave_out: Callable[[Reference, Exception], bool] = lambda _reference, _error: False,
     ) -> None:
         self._changes = changes
         self._locked = locked
         self._features = features
         self._replicas: list[Replica] = []
         self._idle: list[Replica] = []
+        self._leave_out = leave_out
+        self._suspects: set[Reference] = set()  # objects that one table could not hold
 
     def __len__(self) -> int:
         return len(self._replicas)
@@ -113,16 +126,40 @@ class TablePool:
     @contextmanager
     def _borrowed(self, reader: str, deadline: Deadline = NO_DEADLINE) -> Iterator[Replica]:
         """Lends a replica; discards the replica if the reader's error may have left its table half changed."""
-        with self._locked(reader):
-            replica = self._take_freshest() if self._idle else self._new()
-            self._follow(replica)
-        self._catch_up(replica, reader, deadline)
+        replica = self._up_to_date(reader, deadline)
         try:
             yield replica
         except BaseException as error:
             self._give_back(replica, reader, failed=_may_have_broken_table(error))
             raise
         self._give_back(replica, reader, failed=False)
+
+    def _up_to_date(self, reader: str, deadline: Deadline) -> Replica:
+        """Returns an idle replica, or a new one, after applying all changes to it."""
+        while True:
+            with self._locked(reader):
+                replica = self._take_freshest() if self._idle else self._new()
+                self._follow(replica)
+            try:
+                self._catch_up(replica, reader, deadline)
+            except Exception as error:
+                if not self._can_retry(replica, error):
+                    raise
+            else:
+                return replica
+
+    def _can_retry(self, replica: Replica, error: Exception) -> bool:
+        """Returns True if another table may succeed where this one failed.
+
+        The cause may be in the table: the object gets a second chance. If it fails again, the cache leaves it out, so
+        that one object does not keep every reader from its table.
+        """
+        if replica.failed_at is None or isinstance(error, MemoryError):
+            return False
+        if replica.failed_at in self._suspects:
+            return self._leave_out(replica.failed_at, error)
+        self._suspects.add(replica.failed_at)
+        return True
 
     def _give_back(self, replica: Replica, reader: str, *, failed: bool) -> None:
         if failed:
@@ -143,8 +180,13 @@ class TablePool:
                     return
                 replica = self._idle.pop(0) if len(self._replicas) >= tables else self._new()
                 self._follow(replica)
-            self._catch_up(replica, "refresh")
-            self._idle.append(replica)
+            try:
+                self._catch_up(replica, "refresh")
+            except Exception as error:
+                if not self._can_retry(replica, error):
+                    raise
+            else:
+                self._idle.append(replica)
 
     def keep_up(self) -> None:
         """Updates the idle tables, so that the next reader need not do it.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from enum import IntEnum
 from itertools import islice
@@ -44,6 +45,9 @@ class QueueTelemetry(Protocol):
 
     def rule_failed(self, rule: str) -> None:
         """Counts a queueing hint of `rule` that raised an error."""
+
+    def set_aside(self, task: str, item: str, error: Exception) -> None:
+        """Counts and logs an unexpected error about one pod or group; see `runtime.going_on`."""
 
 
 class Strategy(IntEnum):
@@ -282,7 +286,8 @@ class SubQueues:
         for entity, rejection, strategy in helped:
             waiting = self.unschedulable.get(entity.uid) or self.gated.get(entity.uid)
             if waiting is entity and entity.rejection is rejection:
-                self._requeue_helped(entity, strategy, event, now)
+                with self._moving(entity):
+                    self._requeue_helped(entity, strategy, event, now)
             number += 1
         return number
 
@@ -303,7 +308,8 @@ class SubQueues:
         """
         completed = list(islice(self.backoff.pop_completed(now), most))
         for entity in completed:
-            self.activate(entity, BACKOFF_COMPLETE, now, admitted=True)
+            with self._moving(entity):
+                self.activate(entity, BACKOFF_COMPLETE, now, admitted=True)
         return len(completed)
 
     def retry_overdue(self, now: float, max_seconds: float, most: int) -> int:
@@ -312,7 +318,8 @@ class SubQueues:
         for entities in (self.unschedulable, self.gated):
             while number < most and (entity := entities.peek()) and now - entity.waits_since > max_seconds:
                 entity.flushed_at = now
-                self.requeue(entity, Strategy.AFTER_BACKOFF, UNSCHEDULABLE_TIMEOUT, now)
+                with self._moving(entity):
+                    self.requeue(entity, Strategy.AFTER_BACKOFF, UNSCHEDULABLE_TIMEOUT, now)
                 number += 1
         return number
 
@@ -342,6 +349,17 @@ class SubQueues:
             if first.first_attempt_at is None:
                 first.first_attempt_at = now
         return self._put(entity, Tier.ACTIVE, event)
+
+    @contextmanager
+    def _moving(self, entity: Entity) -> Iterator[None]:
+        """Removes the entity if moving it raises an error. `QueueSweep` adds its pods again, once a minute."""
+        try:
+            yield
+        except MemoryError:
+            raise
+        except Exception as error:  # the other pods must not wait for this one
+            self._telemetry.set_aside("queue", entity.info.pod.key, error)
+            self.remove(entity)
 
     def sort_again(self) -> None:
         """Sorts the active and the backoff queue again, because the sort key has changed."""

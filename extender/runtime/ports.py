@@ -57,6 +57,9 @@ class Telemetry:
     def unreadable(self, kind: str, key: str, why: str) -> None:
         """Called when the cache ignores an object because a value in it is invalid."""
 
+    def set_aside(self, task: str, item: str, error: Exception) -> None:
+        """Called when `task` goes on without the object `item`, because work about it raised an unexpected error."""
+
     def cache_differed(self, kind: str, key: str, how: str) -> None:
         """Called after a comparison has corrected a cached object or, if `kind` is "Table", has found a wrong table."""
 

@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 
 from extender.errors import TaskFailed
 from extender.runtime.clock import Clock
+from extender.runtime.going_on import SetAside
 from extender.runtime.ports import Telemetry
 
 _log = logging.getLogger(__name__)
@@ -28,17 +29,28 @@ def log_error(task: str, error: BaseException) -> None:
 
 
 class TaskFailures:
-    """Ends the process after an unexpected error in a background task, which may have left work half done.
+    """Decides if an unexpected error in a background task ends the process.
 
-    A restart completes the work, because all state is in the API server. Tasks call `report` in their own threads; the
-    main thread calls `check` repeatedly.
+    Most errors do not, because they are about one object, and a restart would meet the same object again. `set_aside`
+    receives these errors, and the task goes on. If memory has run out or a task calls sys.exit, the process ends: a
+    restart completes the work, because all state is in the API server.
+
+    Tasks call `report` in their own threads; the main thread calls `check` repeatedly.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, set_aside: SetAside) -> None:
+        self._set_aside = set_aside
         self._failed: TaskFailed | None = None
 
     def report(self, task: str, error: BaseException) -> None:
-        """Logs the error, and makes every later `check` raise. See OnError."""
+        """Handles an error that a task has raised. See OnError."""
+        if isinstance(error, Exception) and not isinstance(error, MemoryError):
+            self._set_aside(task, "", error)
+        else:
+            self.end(task, error)
+
+    def end(self, task: str, error: BaseException) -> None:
+        """Logs the error, and makes every later `check` raise."""
         _log.critical("background task failed, ending the process task=%s", task, exc_info=error)
         if self._failed is None:
             self._failed = TaskFailed(f"background task {task} failed: {type(error).__name__}: {error}")

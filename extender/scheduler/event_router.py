@@ -31,6 +31,7 @@ from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import CompositePodGroup, GroupName, PodGroup, SchedulingGroup
 from extender.preemption import evictable
 from extender.queue.priority_queue import PriorityQueue
+from extender.runtime.going_on import SetAside, going_on
 from extender.table import PodInfo, Table
 
 PODS = "pods"
@@ -150,17 +151,28 @@ class QueueSweep:
 
     `run` corrects a difference if two calls in a row have found it. One call is not enough, because the queue receives
     each change a moment after the cache.
+
+    Args:
+        set_aside: receives the error of a pod that cannot be added or removed; the next run tries again.
     """
 
-    def __init__(self, cache: Cache, queue: PriorityQueue, scheduler_names: Collection[str]) -> None:
+    def __init__(
+        self, cache: Cache, queue: PriorityQueue, scheduler_names: Collection[str], set_aside: SetAside
+    ) -> None:
         self._cache = cache
         self._queue = queue
         self._scheduler_names = frozenset(scheduler_names)
+        self._set_aside = set_aside
         self._missing: frozenset[tuple[str, str]] = frozenset()
         self._surplus: frozenset[str] = frozenset()
 
     def run(self) -> None:
-        """Adds pods that the queue lacks, and removes pods from the queue that were deleted or bound."""
+        """Adds pods that the queue lacks, and removes pods from the queue that were deleted or bound.
+
+        If the queue has missed a change because of an error, requeues all rejected pods, too.
+        """
+        if self._cache.take_missed():
+            self._queue.events_missed()
         pods = self._cache.pods()
         tiers = self._queue.pods()
         waiting = {info.uid for infos in tiers.values() for info in infos}
@@ -169,12 +181,14 @@ class QueueSweep:
         missing = frozenset((uid, key) for uid, key in expected if uid not in waiting and uid not in in_flight)
         surplus = frozenset(uid for uid in waiting if not _may_wait(pods.get(uid)))
         for uid, key in missing & self._missing:
-            if (info := self._cache.find_pod(uid, key)) is not None:
-                _log.error("added a waiting pod that the queue lacked pod=%s", key)
-                self._queue.add(info)
+            with going_on(self._set_aside, "queue sweep", key):
+                if (info := self._cache.find_pod(uid, key)) is not None:
+                    self._queue.add(info)
+                    _log.error("added a waiting pod that the queue lacked pod=%s", key)
         for uid in surplus & self._surplus:
-            _log.error("removed a pod from the queue that is not waiting for a node uid=%s", uid)
-            self._queue.delete(uid)
+            with going_on(self._set_aside, "queue sweep", uid):
+                self._queue.delete(uid)
+                _log.error("removed a pod from the queue that is not waiting for a node uid=%s", uid)
         self._missing = missing
         self._surplus = surplus
 

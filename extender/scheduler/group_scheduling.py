@@ -18,7 +18,6 @@ assumed.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
@@ -73,7 +72,6 @@ _RESULTS = {
     (GroupOutcome.ERROR, False): GroupResult.ERROR,
 }
 """(the outcome, True if preemption helps) -> the result in metrics"""
-_log = logging.getLogger(__name__)
 
 
 class Quorum:
@@ -240,7 +238,7 @@ class GroupScheduler:
         except DeadlineExceeded as error:
             return Failure(str(error), gave_way=isinstance(error, GaveWay))
         except Exception as error:  # one group's error must not stop the others, and nothing has changed yet
-            _log.exception("scheduling failed group=%s", queued.root.key)
+            placing.telemetry.set_aside("scheduling", queued.root.key, error)
             return Failure(_text_of(error))
 
     def _decide_tree(self, tree: Tree, table: Table, cycle: SchedulingCycle, began_at: float) -> Decided:

@@ -235,14 +235,20 @@ class PreemptionExecutor:
             self._evict_all(preemptor, victims, plan)
         except ClusterError as error:
             _log.warning("preemption failed pod=%s node=%s reason=%r", preemptor.pod.key, plan.node_name, str(error))
-            held_back = self.in_progress.end(preemptor)
-            self.queue.back_off(preemptor.uid)
-            self.queue.activate(uid for uid in held_back if uid != preemptor.uid)
+            self._end_in_error(preemptor)
+        except Exception as error:  # neither the preemptor nor the pods that it holds back may wait forever
+            self._end_in_error(preemptor)
+            self.telemetry.set_aside("preemption", preemptor.pod.key, error)
         else:
             self.queue.activate(self.in_progress.end(preemptor))
             # A victim that still exists wakes the preemptor when it is gone. A retry now would choose it again.
             if victims and not any(self.cache.placement(victim.uid) for victim in victims):
                 self.queue.activate([preemptor.uid])
+
+    def _end_in_error(self, preemptor: PodInfo) -> None:
+        held_back = self.in_progress.end(preemptor)
+        self.queue.back_off(preemptor.uid)
+        self.queue.activate(uid for uid in held_back if uid != preemptor.uid)
 
     def _evict_all(self, preemptor: PodInfo, victims: Sequence[PodInfo], plan: EvictionPlan) -> None:
         """Evicts all victims but the last side by side, then the last one.

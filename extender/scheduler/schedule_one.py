@@ -38,9 +38,10 @@ from extender.errors import (
 from extender.framework.permit import BindRule, Permit, Permits
 from extender.model.devices.claims import ResourceClaim
 from extender.queue.priority_queue import PriorityQueue
-from extender.queue.queued_group import Entity, QueuedGroup
-from extender.queue.queued_pod import QueuedPod, Rejection
+from extender.queue.queued_group import Entity, GroupOutcome, QueuedGroup
+from extender.queue.queued_pod import NO_REJECTION, QueuedPod, Rejection
 from extender.runtime.clock import NO_LIMIT, Clock, Deadline, TimeLimit
+from extender.runtime.going_on import going_on
 from extender.runtime.ports import Binder, Binding, Nominating
 from extender.scheduler.binding.reservations import Awaited, Reservation, Reserver, error_prefix, undo
 from extender.scheduler.binding.waiting_pods import WaitingPods
@@ -134,7 +135,7 @@ class Placing:
     def reserve(self, pod: QueuedPod, chosen: Chosen, began_at: float) -> AssumedPod | Failure:
         """Reserves what an assumed pod needs. After a failure, undoes the reservations and forgets the pod.
 
-        An error while undoing is raised and ends the process, because no other code would remove the pod from its node.
+        If undoing raises an error, the pod stays on its node until it expires; see `Scheduler.abandon`.
         """
         reservations: list[Reservation] = []
         profile = self.cycles[pod.info.pod.spec.scheduler_name].profile
@@ -151,7 +152,7 @@ class Placing:
                 self._reject_if_outdated(permit)
         except Exception as error:  # whatever the error is, nothing may stay reserved or assumed
             if not isinstance(error, (Outdated, BindingFailed)):
-                _log.exception("reserving failed pod=%s node=%s", pod.info.pod.key, chosen.node_name)
+                self.telemetry.set_aside("reserving", pod.info.pod.key, error)
             self.undo(pod, reservations)
             return failure_of(error)
         finally:
@@ -200,12 +201,41 @@ class Scheduler:
         entity = self.queue.pop(timeout_seconds)
         if entity is None:
             return False
-        self.keep_room()
-        if isinstance(entity, QueuedGroup):
-            self.try_group(entity)
-        else:
-            self.pods.try_pod(entity)
+        set_aside = self.pods.placing.telemetry.set_aside
+        with going_on(set_aside, "room of split gangs"):
+            self.keep_room()
+        self.pods.submitted.clear()
+        with going_on(set_aside, "scheduling", entity.info.pod.key):
+            try:
+                if isinstance(entity, QueuedGroup):
+                    self.try_group(entity)
+                else:
+                    self.pods.try_pod(entity)
+            except Exception:
+                self.abandon(entity)
+                raise
         return True
+
+    def abandon(self, entity: Entity) -> None:
+        """Ends an attempt that an unexpected error has interrupted, so that later attempts are not affected.
+
+        A pod that has no place waits for its backoff. A pod that was assumed keeps its place until it expires, because
+        something may still be reserved for it there. Pods that are in their binding cycle are left alone.
+        """
+        for pod in tuple(entity.pods):
+            with going_on(self.pods.placing.telemetry.set_aside, "scheduling", pod.info.pod.key):
+                if pod.uid not in self.pods.submitted:
+                    self._abandon_pod(pod)
+        if isinstance(entity, QueuedGroup):
+            with suppress(IllegalTransition):  # the group's attempt may have ended already
+                self.queue.finish_group(entity, GroupOutcome.ERROR)
+
+    def _abandon_pod(self, pod: QueuedPod) -> None:
+        if self.pods.placing.cache.placement(pod.uid) is not None:
+            self.pods.binding.leave_to_watch(pod)
+        else:
+            with suppress(IllegalTransition):  # the pod may be back in the queue already
+                self.queue.add_unschedulable(pod, NO_REJECTION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +246,7 @@ class PodScheduler:
         binders: run the binding cycles of pods that need only their Binding.
         pre_binders: threads for all other binding cycles, which may wait for users' rules.
         limit: the time limit of a decision, from refreshing the table to the choice of a node or of victims.
+        submitted: the UIDs of the pods whose binding cycle was started in the current attempt.
     """
 
     placing: Placing
@@ -225,6 +256,7 @@ class PodScheduler:
     failures: FailureHandler
     events: Events
     limit: TimeLimit = NO_LIMIT
+    submitted: set[str] = field(default_factory=set)
 
     def try_pod(self, pod: QueuedPod) -> None:
         """Takes a pod without a group through its scheduling cycle."""
@@ -249,11 +281,13 @@ class PodScheduler:
         If the pod may have to wait, it counts as a waiting pod from now on, even before a worker begins its cycle. A
         preemptor then cancels the bind instead of deleting the pod (upstream AddWaitingPod).
         """
+        binding = self.binding
+        self.submitted.add(assumed.pod.uid)
         if assumed.needs_only_binding:
-            self.binders.submit(lambda: self.binding.bind(assumed))
+            self.binders.submit(lambda: binding.go_on(binding.bind, assumed))
         else:
-            self.binding.waiting.enter(assumed.pod.info)
-            self.pre_binders.submit(lambda: self.binding.wait_at_permit(assumed))
+            binding.waiting.enter(assumed.pod.info)
+            self.pre_binders.submit(lambda: binding.go_on(binding.wait_at_permit, assumed))
 
     def begin(self, entity: Entity) -> Deadline:
         """Returns the deadline of an attempt that starts now: it gives way to others after its slice of time."""
@@ -286,7 +320,7 @@ class PodScheduler:
         except DeadlineExceeded as error:
             return Failure(str(error), gave_way=isinstance(error, GaveWay))
         except Exception as error:  # one pod's error must not stop the loop, and nothing has changed yet
-            _log.exception("scheduling failed pod=%s", pod.info.pod.key)
+            placing.telemetry.set_aside("scheduling", pod.info.pod.key, error)
             return Failure(f"{type(error).__name__}: {error}")
 
 
@@ -310,6 +344,21 @@ class BindingCycle:
     handle_failure: Callable[[QueuedPod, Failure, float], object]
     waiting: WaitingPods
     permits: Permits
+
+    def go_on(self, step: Callable[[AssumedPod], object], assumed: AssumedPod) -> None:
+        """Runs a step of the pod's binding cycle. After an unexpected error, the watch shows if the pod was bound."""
+        with going_on(self.telemetry.set_aside, "binding", assumed.pod.info.pod.key):
+            try:
+                step(assumed)
+            except Exception:
+                self.leave_to_watch(assumed.pod)
+                raise
+
+    def leave_to_watch(self, pod: QueuedPod) -> None:
+        """Keeps the pod assumed until the watch shows it on its node, or until it expires and is tried again."""
+        with suppress(BindingFailed):  # the pod may have been cancelled
+            self.waiting.leave(pod.info)
+        self._finish(pod, certain=False)
 
     def wait_at_permit(self, assumed: AssumedPod) -> None:
         """Lets the pod wait at Permit, then continues its binding cycle. A wait may end in another thread."""
@@ -360,9 +409,9 @@ class BindingCycle:
         def on_end(error: Exception | None) -> None:
             waited(status_of(error), self.clock.monotonic() - began_at)
             if error is None:
-                resume(assumed)
+                self.go_on(resume, assumed)
             else:
-                self._fail(assumed, error)
+                self.go_on(lambda assumed: self._fail(assumed, error), assumed)
 
         try:
             is_ready = self.waiting.wait(info, awaited, on_begin, on_end)
@@ -386,7 +435,7 @@ class BindingCycle:
         except ExtenderError as error:
             self._fail(assumed, error, error_prefix(BIND, DEFAULT_BINDER))
         except Exception as error:  # an unexpected error: the Binding may have reached the API server
-            _log.exception("bind failed pod=%s node=%s", pod.key, node_name)
+            self.telemetry.set_aside("binding", pod.key, error)
             self._leave_to_watch(assumed, error)
         else:
             self._finish(assumed.pod, certain=True)
@@ -422,7 +471,7 @@ class BindingCycle:
         """Undoes everything that was done for the pod, in reverse order, and puts it back into the queue."""
         pod = assumed.pod
         if not isinstance(error, (ClusterError, BindingFailed)):
-            _log.error("bind failed pod=%s node=%s", pod.info.pod.key, assumed.node_name, exc_info=error)
+            self.telemetry.set_aside("binding", pod.info.pod.key, error)
         self.queue.stop_recording_events(pod.uid)  # the pod's own released resources cannot help it
         with suppress(BindingFailed):  # the pod fails with `error` even if its wait was cancelled
             self.waiting.leave(pod.info)

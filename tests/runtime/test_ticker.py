@@ -23,18 +23,43 @@ def test_a_ticker_goes_on_after_its_action_failed() -> None:
     ticker.stop()
 
 
-def test_the_process_learns_the_error_of_an_action() -> None:
-    failures, reported = TaskFailures(), threading.Event()
+def ignore(*_: object) -> None: ...
+
+
+def fail(error: type[Exception]) -> None:
+    raise error
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, RecursionError, KeyError])
+def test_an_error_about_an_object_does_not_end_the_process(error: type[Exception]) -> None:
+    noted: list[tuple[str, str, type[Exception]]] = []
+    failures = TaskFailures(lambda task, item, error: noted.append((task, item, type(error))))
+    twice = threading.Semaphore(0)
+
+    def report(task: str, error: BaseException) -> None:
+        failures.report(task, error)
+        twice.release()
+
+    ticker = Ticker("expiry", 0.001, lambda: fail(error), report)
+    ticker.start()
+    assert all(twice.acquire(timeout=10) for _ in range(2))
+    ticker.stop()
+    failures.check()
+    assert set(noted) == {("expiry", "", error)}
+
+
+def test_the_process_learns_that_memory_has_run_out() -> None:
+    failures, reported = TaskFailures(ignore), threading.Event()
 
     def report(task: str, error: BaseException) -> None:
         failures.report(task, error)
         reported.set()
 
-    ticker = Ticker("expiry", 0.001, lambda: 1 / 0, report)
+    ticker = Ticker("expiry", 0.001, lambda: fail(MemoryError), report)
     ticker.start()
     assert reported.wait(10)
     ticker.stop()
-    with pytest.raises(TaskFailed, match="background task expiry failed: ZeroDivisionError"):
+    with pytest.raises(TaskFailed, match="background task expiry failed: MemoryError"):
         failures.check()
 
 

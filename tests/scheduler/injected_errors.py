@@ -114,15 +114,19 @@ class Calls:
         def call(*args: Any, **kwargs: Any) -> Any:
             if not self._is_counting:
                 return function(*args, **kwargs)
-            self.counts[name] += 1
-            number = self.counts[name]
-            self._strike(Injection(name, number, after=False))
-            try:
-                return function(*args, **kwargs)
-            finally:
-                self._strike(Injection(name, number, after=True))
+            return self.observe(name, lambda: function(*args, **kwargs), (*args, *kwargs.values()))
 
         return call
+
+    def observe(self, name: str, work: Callable[[], Any], _arguments: Sequence[object]) -> Any:
+        """Makes the call, and raises if it is the one to fail."""
+        self.counts[name] += 1
+        number = self.counts[name]
+        self._strike(Injection(name, number, after=False))
+        try:
+            return work()
+        finally:
+            self._strike(Injection(name, number, after=True))
 
     def _strike(self, call: Injection) -> None:
         if call == self._injection and not self.struck:

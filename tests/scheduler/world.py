@@ -59,6 +59,10 @@ class Telemetry(ports.Telemetry):
         self.plugins: list[tuple[str, str, str]] = []
         self.evictions: list[tuple[str, str, float]] = []
         self.placements: list[tuple[str, float]] = []
+        self.aside: list[str] = []
+
+    def set_aside(self, task: str, item: str, error: Exception) -> None:
+        self.aside.append(f"{task} {item.rpartition('/')[2]}: {error}")
 
     def bound(self, result: str) -> None:
         self.binds.append(result)

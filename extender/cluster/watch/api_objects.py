@@ -8,6 +8,7 @@ times the memory. msgspec, which decodes the JSON, cannot share parts.
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable
 from functools import partial
 from sys import getrefcount
@@ -41,6 +42,9 @@ _FEWEST_BYTES = 1024 * 1024
 _BYTES_PER_PART = 300  # about how much memory a stored part takes in addition to its encoded bytes
 _Key = tuple[str, bytes | str]
 _UNUSED_PART: Final[_Key] = ("", b"")
+_DEEPEST = 200
+"""How deep values may be nested: Kubernetes' own fields take 30 levels, and msgspec reads about 900."""
+_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\]]', re.DOTALL)
 _encode = msgpack.Encoder().encode
 
 
@@ -166,6 +170,35 @@ def _pod_decoders(pod_type: type[Pod]) -> tuple[DecodePage, DecodeObject]:
     return decode_page, lambda raw: parts.share(decode_pod(raw))
 
 
+def decode_deep(decode: Callable[[Any], T], body: bytes | msgspec.Raw) -> T:
+    """Decodes JSON; if it is nested too deep for msgspec, decodes it without its deepest values.
+
+    A tenant's ResourceClaim may hold a driver's parameters that are 1,700 levels deep. The whole list of claims could
+    not be read because of one such claim.
+    """
+    try:
+        return decode(body)
+    except RecursionError:
+        return decode(shallow(bytes(body)))
+
+
+def shallow(body: bytes) -> bytes:
+    """Returns the JSON with null in place of each value that is nested deeper than `_DEEPEST` levels."""
+    pieces: list[bytes] = []
+    depth = kept_from = 0
+    for token in _TOKEN.finditer(body):
+        character = body[token.start() : token.start() + 1]
+        if character in (b"{", b"["):
+            depth += 1
+            if depth == _DEEPEST + 1:
+                pieces += (body[kept_from : token.start()], b"null")
+        elif character in (b"}", b"]"):
+            if depth == _DEEPEST + 1:
+                kept_from = token.end()
+            depth -= 1
+    return b"".join((*pieces, body[kept_from:]))
+
+
 def read_page(decode: Callable[[bytes], Page[T]], body: bytes) -> Page[T]:
     """Decodes a page of a list.
 
@@ -173,7 +206,7 @@ def read_page(decode: Callable[[bytes], Page[T]], body: bytes) -> Page[T]:
         Malformed: the body is not a page. If it passed as an empty page, the cache would lose every object.
     """
     try:
-        page = decode(body)
+        page = decode_deep(decode, body)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise Malformed(f"the list cannot be read: {error}") from None
     if not version_number(page.metadata.resource_version):

@@ -5,18 +5,28 @@ This module does no I/O: the caller passes in the bytes of lists and watches.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from extender.cluster.http.kube_client import Status
-from extender.cluster.watch.api_objects import Malformed, decoders, read_page, version_number
+from extender.cluster.watch.api_objects import (
+    Malformed,
+    Page,
+    decode_deep,
+    decoders,
+    page_type,
+    read_page,
+    version_number,
+)
 from extender.cluster.watch.list_watch_state import List, ListWatchFailure, ListWatchState, Step
 from extender.model.kinds import Kind
 from extender.model.meta import Object
 from extender.runtime.ports import LONG_AGO, Sink, Telemetry
 
+T = TypeVar("T")
 LONGEST_LINE_BYTES = 64 * 1024 * 1024
 # Deletions are kept for longer than a survey takes, because the survey compares its list with them.
 DELETION_SECONDS = 300.0
@@ -42,7 +52,8 @@ class Deletion(NamedTuple):
 
 
 _DECODE_EVENT = msgspec.json.Decoder(WatchEvent).decode
-_DECODE_BOOKMARK = msgspec.json.Decoder(Object).decode
+_DECODE_METADATA = msgspec.json.Decoder(Object).decode
+_DECODE_RAW_PAGE = msgspec.json.Decoder(page_type(msgspec.Raw)).decode
 _DECODE_STATUS = msgspec.json.Decoder(Status).decode
 
 
@@ -94,7 +105,7 @@ class Reflector:
         Returns the failure if the response cannot be read.
         """
         try:
-            page = read_page(self._decode_page, body)
+            page = self._read(body)
             self._pages += page.items or ()
             if not page.metadata.continue_token:
                 self._deliver_list(version_number(page.metadata.resource_version))
@@ -172,7 +183,7 @@ class Reflector:
 
     def _deliver_event(self, line: bytes, now: float) -> ListWatchFailure | None:
         name = self.kind.name
-        event, obj = self._decoded(line)
+        event, obj, is_readable = self._decoded(line)
         self._telemetry.watch_event(name, event.type)
         if event.type == "ERROR":
             return self.refused(_status(event.object), 0.0, now)
@@ -181,7 +192,8 @@ class Reflector:
             self._sink.deleted(name, obj)
             self._forget(obj, now)
         elif event.type != "BOOKMARK":
-            self._sink.changed(name, obj)
+            if is_readable:
+                self._sink.changed(name, obj)
             self.delivered[obj.uid] = obj.metadata.resource_version
         self.version_seen = version
         self.state.observed(obj.metadata.resource_version)
@@ -217,18 +229,45 @@ class Reflector:
             raise Malformed(f"version {obj.metadata.resource_version!r} after {self.version_seen}")
         return version
 
-    def _decoded(self, line: bytes) -> tuple[WatchEvent, Object]:
+    def _read(self, body: bytes) -> Page[Object]:
+        """Decodes a page of a list; leaves out the objects that cannot be read. Raises Malformed if it is no page."""
         try:
-            event = _DECODE_EVENT(line)
-            if event.type in ("ADDED", "MODIFIED", "DELETED"):
-                return event, self._decode_object(event.object)
-            if event.type == "BOOKMARK":
-                return event, _DECODE_BOOKMARK(event.object)
+            return read_page(self._decode_page, body)
+        except Malformed:
+            page = read_page(_DECODE_RAW_PAGE, body)
+        objects = [self._read_object(raw) for raw in page.items or ()]
+        return Page(page.metadata, [obj for obj, is_readable in objects if is_readable])
+
+    def _read_object(self, raw: msgspec.Raw) -> tuple[Object, bool]:
+        """Returns the object, and True. If a value in it is faulty, reports that, and returns its metadata and False.
+
+        Raises Malformed if the metadata cannot be read either.
+        """
+        try:
+            return decode_deep(self._decode_object, raw), True
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-            raise Malformed("not an event") from error
+            obj = _readable(_DECODE_METADATA, raw)
+            self._telemetry.unreadable(self.kind.name, obj.key, str(error))
+            return obj, False
+
+    def _decoded(self, line: bytes) -> tuple[WatchEvent, Object, bool]:
+        """Returns the event, its object, and False if only the object's metadata can be read."""
+        event = _readable(_DECODE_EVENT, line)
+        if event.type in ("ADDED", "MODIFIED", "DELETED"):
+            return event, *self._read_object(event.object)
+        if event.type == "BOOKMARK":
+            return event, _readable(_DECODE_METADATA, event.object), True
         if event.type != "ERROR":
             raise Malformed("not an event")
-        return event, Object()
+        return event, Object(), True
+
+
+def _readable(decode: Callable[[bytes], T], body: bytes | msgspec.Raw) -> T:
+    """Returns the decoded JSON. Raises Malformed if it cannot be decoded."""
+    try:
+        return decode_deep(decode, body)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise Malformed("not an event") from error
 
 
 def _status(body: msgspec.Raw) -> int:

@@ -89,6 +89,8 @@ class DeviceClaims:
         except ClusterError as error:
             _log.warning("releasing a claim failed and is retried claim=%s reason=%r", step.claim.key, str(error))
             return
+        except Exception:  # a retry would meet the same error; the claim keeps its devices
+            _log.exception("releasing a claim failed, it keeps its devices claim=%s", step.claim.key)
         self._failed_steps.pop(key, None)
         if step.pending:
             self._holds.leave(step.pending, key[1])

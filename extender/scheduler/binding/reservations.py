@@ -75,7 +75,7 @@ def pre_bind_failed(plugin: str, message: str) -> BindingFailed:
 def undo(reservations: Sequence[Reservation]) -> None:
     """Undoes all reservations in reverse order, even if one of them raises; then raises the first error.
 
-    After an error, something stays reserved that no other code will release, so the process has to end.
+    After an error, something may stay reserved, so the caller leaves the pod on its node until it expires.
     """
     errors: list[Exception] = []
     for reservation in reversed(reservations):

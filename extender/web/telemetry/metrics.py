@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import platform
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from typing import TypeVar
@@ -35,6 +36,7 @@ _log = logging.getLogger(__name__)
 # Switched off, because series that end with _created are a third of all series and are not used.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # prometheus-client has no annotations for it
 
+_MOST_SAID = 1000  # errors about objects in the log; a bug may meet a million objects
 MOST_RULE_SERIES = 200
 """The most pairs of a user's rule and a name that get series of their own, because each takes memory forever."""
 
@@ -53,6 +55,7 @@ class Metrics(Telemetry):
         self._synced_at: dict[str, float] = {}
         self._withdrawn_at: dict[str, float] = {}
         self._rule_names: set[tuple[str, str]] = set()
+        self._said: set[tuple[str, ...]] = set()  # the errors in the log: task, type, place, object
         counters = {
             name: Counter(name, row.help, row.labels, registry=registry)
             for name, row in series.items()
@@ -174,6 +177,21 @@ class Metrics(Telemetry):
         self._counter("extender_unreadable_objects_total", kind).inc()
         _log.warning("object left out of the cache kind=%s key=%s reason=%r", kind, key, why)
 
+    def set_aside(self, task: str, item: str, error: Exception) -> None:
+        """Counts and logs the error: its traceback once, then one line for each object, `_MOST_SAID` at most."""
+        self._counter("extender_set_aside_total", task).inc()
+        place = task, type(error).__name__, _raised_at(error)
+        if len(self._said) < _MOST_SAID and (*place, item) not in self._said:
+            known = place in self._said
+            self._said |= {place, (*place, item)}
+            traced = None if known else error
+            _log.error("object set aside task=%s object=%s error=%r", task, item or "unknown", error, exc_info=traced)
+
+    def task_failed(self, task: str, error: BaseException) -> None:
+        """Counts and logs an error that a background task has raised; its next run goes on. See threads.OnError."""
+        if isinstance(error, Exception):
+            self.set_aside(task, "", error)
+
     def staleness(self) -> Mapping[str, float]:
         """Returns, for each served kind, the seconds since the cache was last known to equal the API server."""
         now, withdrawn_at = self._clock.monotonic(), self._withdrawn_at
@@ -186,6 +204,12 @@ class Metrics(Telemetry):
 
     def _gauge(self, name: str) -> Gauge:
         return Gauge(name, SERIES[name].help, registry=self.registry)
+
+
+def _raised_at(error: Exception) -> str:
+    """Returns the file and line where the error was raised."""
+    frames = traceback.extract_tb(error.__traceback__, limit=-1)
+    return f"{frames[0].filename}:{frames[0].lineno}" if frames else ""
 
 
 Family = TypeVar("Family", Counter, Histogram)

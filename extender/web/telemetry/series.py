@@ -90,6 +90,12 @@ SERIES: Mapping[str, Series] = {
             "Objects that are left out of the cache because they cannot be read.",
             "kind",
         ),
+        counter(
+            "extender_set_aside_total",
+            "Unexpected errors about one object, with which the task went on without the object, by task. The log has"
+            " them as `object set aside`.",
+            "task",
+        ),
         counter("extender_relists_total", "Times that a kind had to be listed again.", "kind"),
         counter(
             "extender_cache_differences_total",

@@ -17,7 +17,7 @@ from extender.cluster.watch.reflector import Reflector
 from extender.model.kinds import KINDS
 from extender.model.meta import Object
 from extender.runtime.ports import LONG_AGO
-from tests.builders import make_node
+from tests.builders import make_claim, make_node, make_request
 from tests.cluster.writers.recorder import Recorder
 
 
@@ -221,3 +221,39 @@ def test_404_means_unserved_except_for_the_core_group(kind: str, served: bool) -
     reflecting.step(0.0)
     reflecting.refused(404, 0.0, 0.0)
     assert reflecting.state.served is served
+
+
+def claim(name: str, levels: int) -> bytes:
+    """A ResourceClaim as a tenant may create it: the API server accepts 10 KiB of parameters, nested at will."""
+    built = make_claim(name, make_request("device", "gpu"))
+    built["metadata"] |= {"uid": name, "resourceVersion": "8"}
+    built["spec"]["devices"]["config"] = [{"opaque": {"driver": "gpu.example.com", "parameters": "nested"}}]
+    return json.dumps(built).encode().replace(b'"nested"', b'{"a":' * levels + b'"}"' + b"}" * levels)
+
+
+@pytest.mark.parametrize("levels", [100, 900, 1700])
+def test_an_object_that_is_nested_too_deep_is_read_like_any_other(levels: int) -> None:
+    reflecting, recorder = reflector("ResourceClaim")
+    reflecting.step(0.0)
+    body = b'{"metadata":{"resourceVersion":"7"},"items":[%s,%s]}' % (claim("deep", levels), claim("flat", 1))
+    assert reflecting.page(body, 0.0) is None
+    assert recorder.keys("ResourceClaim") == ["default/deep", "default/flat"]
+    assert isinstance(reflecting.step(0.0), Watch)
+    event = b'{"type":"MODIFIED","object":%s}\n' % claim("deep", levels)
+    assert reflecting.receive(event, 0.0) is None
+    assert recorder.told[-1] == "changed default/deep"
+
+
+def test_an_object_that_cannot_be_read_is_left_out_and_the_others_are_read() -> None:
+    reflecting, recorder = reflector()
+    reflecting.step(0.0)
+    body = json.loads(page("a", "b"))
+    body["items"][0]["spec"] = {"unschedulable": "yes"}
+    assert reflecting.page(json.dumps(body).encode(), 0.0) is None
+    assert recorder.keys("Node") == ["b"]
+    assert isinstance(reflecting.step(0.0), Watch)
+    faulty = line("MODIFIED", "b", 8, spec={"unschedulable": "yes"})
+    assert reflecting.receive(faulty + line("ADDED", "c", 9), 0.0) is None
+    assert recorder.keys("Node") == ["b", "c"]
+    assert recorder.unreadable_keys == ["a", "b"]
+    assert reflecting.delivered[make_node("c").obj()["metadata"]["uid"]] == "9"

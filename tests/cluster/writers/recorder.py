@@ -19,6 +19,10 @@ class Recorder(Telemetry):
         self.relists = 0
         self.gone: list[str] = []
         self.asked_at = LONG_AGO
+        self.unreadable_keys: list[str] = []
+
+    def unreadable(self, kind: str, key: str, why: str) -> None:
+        self.unreadable_keys.append(key)
 
     def replaced(self, kind: str, objects: Sequence[Object], asked_at: float = LONG_AGO) -> None:
         self.objects[kind] = {obj.key: obj for obj in objects}

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from extender.errors import Refused
 from extender.model.pod import Pod
 from tests.builders import make_node, make_pod, make_pv, make_pvc, make_storage_class
@@ -77,14 +75,20 @@ def test_a_pod_that_is_being_bound_cannot_be_cancelled() -> None:
     assert not world.waiting.cancel("unknown", "preempted")
 
 
-def test_an_unexpected_error_in_undoing_reaches_the_pool_which_ends_the_process() -> None:
+def test_a_pod_whose_reservations_cannot_be_undone_is_reported_and_keeps_its_place_until_it_expires() -> None:
     volume, claim = make_pv("v", storage_class="late"), make_pvc("c", storage_class="late")
     world = World(node("n1"), CLASS, volume, claim, pod("p").pvc("c"))
     world.volumes.faults["bind"] = Refused("no", 403)
     world.attempt()
     world.cache.restore_object = None  # type: ignore[assignment, method-assign]  # a fault in the undoing
-    with pytest.raises(TypeError):
-        world.binders.work()
+    world.binders.work()
+    assert world.telemetry.aside == ["binding p: 'NoneType' object is not callable"]
+    [placement] = world.cache.overview().assumed
+    assert (placement.node_name, placement.certain) == ("n1", False)
+    assert placement.expires_at is not None
+    world.put(pod("another"))
+    world.settle()
+    assert world.node_of("another") == "n1"
 
 
 def test_the_outcome_of_a_bind_that_meets_a_defect_is_unknown() -> None:
