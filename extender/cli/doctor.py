@@ -46,13 +46,17 @@ _COLORS = {"ok": "green", "warn": "yellow", "fail": "red"}
     help="the service account of the installation  [default: your own user]",
 )
 @click.option(
-    "--lease", default="", metavar="NAMESPACE/NAME", help="the Lease of the leader, which a replica should hold"
+    "--lease",
+    "leases",
+    multiple=True,
+    metavar="NAMESPACE/NAME",
+    help="the Lease of the leader, which a replica should hold; repeatable",
 )
 @click.option(
     "--leader-service",
     default="",
     metavar="NAME",
-    help="the Service, in the Lease's namespace, that the leader points at itself",
+    help="the Service, in the first Lease's namespace, that the leader points at itself",
 )
 @output_option()
 def doctor(
@@ -63,7 +67,7 @@ def doctor(
     mode: str,
     preempt_for_rules: bool,
     account: str,
-    lease: str,
+    leases: tuple[str, ...],
     leader_service: str,
     output: Output,
 ) -> None:
@@ -82,10 +86,10 @@ def doctor(
     from extender.app.doctor.cluster_checks import SERVE, SERVE_PREEMPTING
     from extender.app.doctor.diagnosis import diagnose
 
-    for option, value in (("--account", account), ("--lease", lease)):
+    for option, value in (("--account", account), *(("--lease", lease) for lease in leases)):
         if value and not all(value.partition("/")):
             raise ConfigurationError([f"{option} {value}: expected NAMESPACE/NAME"])
-    if leader_service and not lease:
+    if leader_service and not leases:
         raise ConfigurationError(["--leader-service: give --lease too, because the Service is in its namespace"])
     live = with_default_files(access) if access == IN_CLUSTER else live_access(access)
     if not (live or url or scheduler_config or policy):
@@ -98,7 +102,7 @@ def doctor(
         mode,
         live,
         account=account,
-        lease=lease,
+        leases=leases,
         leader_service=leader_service,
         scheduler_config=scheduler_config,
         extender=extender_at(url),

@@ -67,8 +67,11 @@ def manifest(binaries: Binaries, shape: str) -> str:
 def _without_helm(found: list[Object]) -> list[Object]:
     kept = [each for each in found if not _is_hook(each)]
     for each in kept:
+        metadata = each["metadata"]
         for label in _HELMS:
-            del each["metadata"]["labels"][label]
+            del metadata["labels"][label]
+        if metadata.get("annotations", {}).pop("helm.sh/resource-policy", None) and not metadata["annotations"]:
+            del metadata["annotations"]
     return kept
 
 

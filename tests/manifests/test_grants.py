@@ -49,7 +49,7 @@ def granted(shape: str) -> Iterator[Grant]:
 @pytest.mark.parametrize(
     ("shape", "used"),
     [
-        pytest.param("beside", FOLLOWED | BIND | ACTIVATE | LEASE, id="beside"),
+        pytest.param("beside", FOLLOWED | BIND | ACTIVATE | LEASE | LEADER_EVENTS, id="beside"),
         pytest.param("service", FOLLOWED | BIND | ACTIVATE | LEASE | LEADER_EVENTS | SLICE, id="service"),
         pytest.param("scheduler", FOLLOWED | BIND | LEASE | WRITTEN_BY_SCHEDULE, id="scheduler"),
     ],

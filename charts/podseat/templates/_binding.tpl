@@ -1,4 +1,4 @@
-{{- /* (context, kind, name, kind of role, role, namespace) */ -}}
+{{- /* (context, kind, name, kind of role, role, namespace, kept) */ -}}
 {{- define "extender.binding" }}
 {{- $ := index . 0 }}
 apiVersion: rbac.authorization.k8s.io/v1
@@ -10,6 +10,10 @@ metadata:
   {{- end }}
   labels:
     {{- include "extender.labels" $ | nindent 4 }}
+  {{- if index . 6 }}
+  annotations:
+    {{- include "extender.kept" $ | nindent 4 }}
+  {{- end }}
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: {{ index . 3 }}
@@ -19,3 +23,8 @@ subjects:
   name: {{ include "extender.account" $ }}
   namespace: {{ $.Release.Namespace }}
 {{- end }}
+
+{{- /* What the pods need until they have ended, which is after helm has deleted the release. */ -}}
+{{- define "extender.kept" -}}
+helm.sh/resource-policy: keep
+{{- end -}}

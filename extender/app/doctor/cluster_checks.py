@@ -26,11 +26,11 @@ SERVE, SCHEDULE, SERVE_PREEMPTING = "serve", "schedule", "serve --preempt-for-ru
 _CONCURRENT_REVIEWS = 8
 
 
-def check_cluster(client: KubeClient, lease: str = "") -> Iterator[Finding]:
-    """Checks the API server's version, clock and APIs, and a Lease.
+def check_cluster(client: KubeClient, leases: Iterable[str] = ()) -> Iterator[Finding]:
+    """Checks the API server's version, clock and APIs, and Leases.
 
     Args:
-        lease: NAMESPACE/NAME of the Lease that a replica should hold; "" to skip this check.
+        leases: NAMESPACE/NAME of each Lease that a replica should hold.
 
     Raises:
         ClusterError: the API server does not answer.
@@ -41,7 +41,7 @@ def check_cluster(client: KubeClient, lease: str = "") -> Iterator[Finding]:
     yield _clock(date, before, time.time())
     yield from _served(client)
     yield _pod_groups(client)
-    if lease:
+    for lease in leases:
         yield _lease(client, *lease.partition("/")[::2])
 
 
@@ -198,13 +198,14 @@ def _own_rights(group: str, resource: str, namespace: str, name: str) -> list[Ri
     return [Right(group, resource, "create", namespace), *named]
 
 
-def _election_rights(namespace: str, lease: str, leader_service: str) -> list[Right]:
-    """Returns what a replica needs to lead, and to point a Service at itself."""
-    needed = _own_rights("coordination.k8s.io", "leases", namespace, lease)
-    needed.append(Right("events.k8s.io", "events", "create", namespace))  # an event says that the leader has changed
+def _election_rights(leases: Sequence[str], leader_service: str) -> Iterator[Right]:
+    """Yields what a replica needs to lead by these Leases, and to point a Service at itself."""
+    for lease in leases:
+        namespace, _, name = lease.partition("/")
+        yield from _own_rights("coordination.k8s.io", "leases", namespace, name)
+        yield Right("events.k8s.io", "events", "create", namespace)  # an event says that the leader has changed
     if leader_service:
-        needed += _own_rights("discovery.k8s.io", "endpointslices", namespace, leader_service)
-    return needed
+        yield from _own_rights("discovery.k8s.io", "endpointslices", leases[0].partition("/")[0], leader_service)
 
 
 def _read_rights(kinds: Iterable[Kind]) -> list[Right]:
@@ -253,22 +254,25 @@ _DECODE_REVIEW = msgspec.json.Decoder(_Review).decode
 
 
 def check_rights(
-    client: KubeClient, mode: str, account: str, lease: str, leader_service: str = "", watch: Iterable[Kind] = ()
+    client: KubeClient,
+    mode: str,
+    account: str,
+    leases: Sequence[str],
+    leader_service: str = "",
+    watch: Iterable[Kind] = (),
 ) -> Iterator[Finding]:
     """Checks which permissions the account needs but lacks, and which dangerous ones it has.
 
     Args:
         mode: SERVE, SERVE_PREEMPTING or SCHEDULE.
         account: NAMESPACE/NAME of a service account; empty for the client's own user.
-        lease: NAMESPACE/NAME of the Lease; empty without leader election.
-        leader_service: the name of the Service, in the Lease's namespace, that the leader points at itself; or empty.
+        leases: NAMESPACE/NAME of each Lease; empty without leader election.
+        leader_service: the Service, in the first Lease's namespace, that the leader points at itself; or empty.
         watch: the kinds that the policy watches for users' rules.
     """
     who = f"service account {account}" if account else "this account"
-    needed = [*NEEDED[mode], *_read_rights(watch)]
-    if lease:
-        namespace, _, name = lease.partition("/")
-        needed += _election_rights(namespace, name, leader_service)
+    rights = (*NEEDED[mode], *_read_rights(watch), *_election_rights(leases, leader_service))
+    needed = list(dict.fromkeys(rights))
     missing = _refused(client, needed, account)
     if missing:
         verbs: dict[str, list[str]] = defaultdict(list)

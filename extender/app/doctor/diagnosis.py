@@ -74,7 +74,7 @@ def diagnose(
     access: ClusterAccess | None,
     *,
     account: str,
-    lease: str,
+    leases: Sequence[str],
     leader_service: str,
     scheduler_config: Path | None,
     extender: ExtenderConfig | None,
@@ -85,8 +85,8 @@ def diagnose(
     Args:
         mode: SERVE, SERVE_PREEMPTING or SCHEDULE, which need different permissions.
         account: NAMESPACE/NAME of the extender's service account; empty for the kubeconfig's user.
-        lease: NAMESPACE/NAME of the Lease that a replica should hold; empty without leader election.
-        leader_service: the Service that the leader points at itself, in the Lease's namespace; empty without one.
+        leases: NAMESPACE/NAME of each Lease that a replica should hold; empty without leader election.
+        leader_service: the Service that the leader points at itself, in the first Lease's namespace; empty without one.
         extender: how to reach the extender, used if `scheduler_config` has no entry for an extender.
 
     Raises:
@@ -98,9 +98,9 @@ def diagnose(
     if access is not None:
         client = KubeClient(credentials_of(access))
         try:
-            yield from check_cluster(client, lease)
+            yield from check_cluster(client, leases)
             yield from check_rights(
-                client, mode, account, lease, leader_service, () if policy is None else policy.watch
+                client, mode, account, leases, leader_service, () if policy is None else policy.watch
             )
             listed = list_all(client, KINDS["Node"], decoders(KINDS["Node"])[0])[1]
             nodes = [node for node in listed if isinstance(node, Node)]

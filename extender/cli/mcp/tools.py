@@ -165,7 +165,7 @@ class Tools:
             SERVE,
             live,
             account="",
-            lease="",
+            leases=(),
             leader_service="",
             scheduler_config=None,
             extender=extender_at(self._url),
