@@ -101,7 +101,7 @@ test-workflows: $(READY) ## check the workflows of .github with actionlint
 	$(VENV)/bin/pytest tests/distribution/test_workflows.py
 
 test-chart: $(READY) ## install, change, remove and reinstall every shape on a real API server; takes about ten minutes
-	$(VENV)/bin/pytest tests/manifests tests/installation
+	CHART=all $(VENV)/bin/pytest tests/manifests tests/installation
 
 test-distribution: $(READY) ## install the wheel into an empty environment with the newest packages that it asks for, and use it
 	INSTALL=all $(VENV)/bin/pytest tests/distribution

@@ -1,178 +1,225 @@
-"""The shape `service` from its installation to its removal and back, while the real kube-scheduler places pods.
+"""Each shape from its installation to its removal and back, by the commands of docs/install.md, while pods arrive.
 
-The steps are those of docs/install.md. The test does what the Deployment's controller and a kubelet would do: it
-creates the pods of the Deployment, without a node, and runs their container.
+The Deployment's controllers and kube-scheduler are the real ones. Only the kubelet is the test's: it runs containers as
+processes, and restarts kube-scheduler when its manifest has changed.
 """
 
 from __future__ import annotations
 
+import itertools
+import os
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
+import yaml
 
-from tests.builders import make_pod
-from tests.end_to_end.scheduling import placed
-from tests.end_to_end.service import Service
-from tests.installation.helm import Helm, HelmError, there
-from tests.manifests.rendering import NAME, NAMESPACE, Object
-from tests.manifests.test_shapes import Pods, led_to, make_certificates
-from tests.stock.api_client import ApiError
+from tests.builders import make_namespace, make_node, make_pod
+from tests.installation.kubelet import Kubelet, LeaderAddress
+from tests.installation.page import Shell, commands
+from tests.installation.test_control_plane import MANIFEST
+from tests.manifests.rendering import NAMESPACE
 from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until
 
-pytestmark = pytest.mark.stock
+pytestmark = [pytest.mark.stock, pytest.mark.controllers, pytest.mark.timeout(600)]
 
-ADDRESS, CLUSTER_IP = "10.0.0.1", "10.96.0.99"
-CALLED = f"{NAME}-called-by-kube-scheduler"
-SERVICE = ("--set=shape=service", f"--set=service.clusterIP={CLUSTER_IP}")
+WHOLE = pytest.mark.skipif(os.environ.get("CHART") != "all", reason="takes minutes: make test-chart")
+DEFAULT, OWN = "default-scheduler", "extender-scheduler"
+SECTIONS = {"beside": "Beside", "scheduler": "Scheduler", "service": "Service"}
+MOMENT_SECONDS = 45.0
+"""The longest that docs/install.md lets a pod wait, at the first start."""
+MANDATORY = [each.replace(" --set kubeScheduler.extender.ignorable=true", "") for each in commands("Service")]
+"""Installs the service for rules that must hold: kube-scheduler places no pod without it."""
+FOLDER = "/etc/kubernetes/extender"
+
+
+class Arrivals:
+    """Creates a pod every half second for each scheduler, in a namespace of their own."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self._client = plane.client
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="arrivals", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._client.create(make_namespace("arrivals"))
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        for number in itertools.count():
+            if self._ended.wait(0.5):
+                return
+            for name in (DEFAULT, OWN):
+                pod = make_pod(f"{name}-{number}", "arrivals").scheduler(name).req(cpu="1m")
+                self._client.create(pod.obj())
+
+    def waiting(self, scheduler: str) -> set[str]:
+        """Returns the pods of a scheduler without a node."""
+        pods = self._client.list("Pod", "arrivals", fieldSelector=f"spec.nodeName=,spec.schedulerName={scheduler}")
+        return {each["metadata"]["name"] for each in pods}
+
+    def stranded(self, scheduler: str) -> set[str]:
+        """Returns those of the pods that wait now which still do after the documented moment."""
+        now = self.waiting(scheduler)
+        wait_until(lambda: not now & self.waiting(scheduler), MOMENT_SECONDS)
+        return now & self.waiting(scheduler)
 
 
 class Cluster:
-    """A control plane with a node, and the extender's release in it."""
+    """A control plane whose kube-scheduler is configured by a file of its node, and a node for the pods."""
 
     def __init__(self, plane: ControlPlane, folder: Path) -> None:
-        self.plane = plane
         self.client = plane.client
-        self.helm = Helm(plane)
-        self._folder = folder
-        make_certificates(folder)
+        self.shell = Shell(plane, folder)
+        self._plane, self._folder = plane, folder
+        self._stack, self._scheduler = ExitStack(), ExitStack()
 
-    @contextmanager
-    def calling(self, pods: Pods | None, **entry: Any) -> Iterator[None]:
-        """Runs kube-scheduler with the entry in its file; the Service leads to these pods, or nowhere."""
-        configuration = self.configuration
-        backends = [
-            (each.port_of_calls, lambda: led_to(self.client) == ADDRESS)
-            for each in (pods.running.values() if pods else ())
-        ]
-        with Service(backends) as service:
-            configuration["extenders"][0] |= {"urlPrefix": f"https://localhost:{service.port}/scheduler", **entry}
-            files = {"caFile": "ca.crt", "certFile": "caller.crt", "keyFile": "caller.key"}
-            tls = {key: str(self._folder / file) for key, file in files.items()}
-            configuration["extenders"][0]["tlsConfig"] = tls
-            with self.plane.scheduler({**configuration, "leaderElection": {"leaderElect": False}}):
-                yield
-
-    def remember(self, pods: Pods) -> None:
-        """Keeps kube-scheduler's configuration, as the file on the control plane does."""
-        self.configuration = pods.kube_scheduler()
-
-    def places(self, name: str, timeout_seconds: float = 30) -> bool:
-        """Returns True if a new pod of somebody is placed in this time."""
-        self.client.create(make_pod(name).req(cpu="100m").obj())
-        return wait_until(lambda: name in placed(self.plane), timeout_seconds)
-
-    def own_pod(self, name: str) -> None:
-        """Creates a pod of the Deployment, as its controller would."""
-        template = self.client.get("Deployment", NAME, NAMESPACE)["spec"]["template"]
-        metadata = {**template["metadata"], "name": name, "namespace": NAMESPACE}
-        self.client.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
-
-    def own_node(self, name: str) -> str:
-        pod: Object = self.client.get("Pod", name, NAMESPACE)
-        return str(pod["spec"].get("nodeName", ""))
-
-    def called(self) -> bool:
+    def __enter__(self) -> Self:
         try:
-            self.client.get("Lease", CALLED, NAMESPACE)
-        except ApiError:
-            return False
-        return True
+            return self._start()
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def _start(self) -> Self:
+        self._manifest.parent.mkdir(parents=True)
+        self._manifest.write_text(MANIFEST)
+        self.client.create(make_node("n").capacity(cpu="64", memory="64Gi", pods="5000").obj())
+        names = ("deployment-controller", "replicaset-controller", "garbage-collector-controller")
+        self._stack.enter_context(self._plane.controllers(*names))
+        self.kubelet = self._stack.enter_context(Kubelet(self._plane, self._folder / "pods"))
+        self._service = self._stack.enter_context(LeaderAddress(self._plane, self.kubelet))
+        self._restart_kube_scheduler()
+        self.arrivals = self._stack.enter_context(Arrivals(self._plane))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._scheduler.close()
+        self._stack.close()
+
+    @property
+    def _manifest(self) -> Path:
+        return self.shell.root / "etc/kubernetes/manifests/kube-scheduler.yaml"
+
+    def follow(self, section: str, part: str = "") -> None:
+        """Runs the commands of the page; no pod of the cluster's own scheduler is stranded by one of them."""
+        for command in commands(section, part):
+            self.run(command)
+
+    def run(self, command: str) -> None:
+        manifest = self._manifest.read_text()
+        if "port-forward" not in command:
+            self.shell(self._here(command))
+        if self._manifest.read_text() != manifest:
+            self._restart_kube_scheduler()
+        assert self.arrivals.stranded(DEFAULT) == set(), command
+        assert self.kubelet.faults == []
+
+    def _here(self, command: str) -> str:
+        """Returns the command with the addresses and files that take the place of the node's."""
+        if FOLDER in command:
+            path = self._folder / "kube-scheduler.yaml"
+            path.write_text(yaml.safe_dump(self._configuration()))
+            command = command.replace(f"{FOLDER}/kube-scheduler.yaml", str(path))
+        if "--url" in command:
+            command = command.replace(":8888/", f":{self.kubelet.ports()[0]}/")
+        return command
+
+    def _configuration(self) -> dict[str, Any]:
+        """Returns the configuration that kube-scheduler's manifest names; {} if it names none."""
+        if f"--config={FOLDER}/" not in self._manifest.read_text():
+            return {}
+        folder = self.shell.root / FOLDER[1:]
+        text = (folder / "kube-scheduler.yaml").read_text().replace(FOLDER, str(folder))
+        configuration: dict[str, Any] = yaml.safe_load(text)
+        del configuration["clientConnection"]
+        configuration["extenders"][0]["urlPrefix"] = f"https://127.0.0.1:{self._service.port}/scheduler"
+        return {**configuration, "leaderElection": {"leaderElect": False}}
+
+    def _restart_kube_scheduler(self) -> None:
+        self._scheduler.close()
+        self._scheduler.enter_context(self._plane.scheduler(self._configuration()))
+
+    def left(self) -> set[str]:
+        """Returns what there is in the namespace, and what a release has in the cluster."""
+        kinds = ("Lease", "Secret", "Role", "RoleBinding", "ServiceAccount", "ConfigMap", "Service", "Pod")
+        found = {name for kind in kinds for name in self._names(kind, NAMESPACE)}
+        elsewhere = (("ClusterRole", None), ("ClusterRoleBinding", None), ("RoleBinding", "kube-system"))
+        return found | {name for kind, scope in elsewhere for name in self._names(kind, scope) if NAMESPACE in name}
+
+    def _names(self, kind: str, namespace: str | None) -> set[str]:
+        return {f"{kind}/{each['metadata']['name']}" for each in self.client.list(kind, namespace)}
 
 
 @pytest.fixture
 def cluster(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Cluster]:
-    cluster = Cluster(control_plane, tmp_path)
-    yield cluster
-    cluster.helm.uninstall(NAME, "--no-hooks", "--ignore-not-found")
+    with Cluster(control_plane, tmp_path) as cluster:
+        yield cluster
 
 
-@pytest.fixture
-def pods(cluster: Cluster, control_plane: ControlPlane, tmp_path: Path) -> Iterator[Pods]:
-    """The release, installed, with a replica that leads."""
-    cluster.helm.install(NAME, *SERVICE)
-    pods = Pods(control_plane, tmp_path)
-    pods.start("leader", ADDRESS)
-    cluster.remember(pods)
-    assert wait_until(lambda: led_to(control_plane.client) == ADDRESS)
-    yield pods
-    for extender in pods.running.values():
-        extender.process.stop(grace_seconds=30)
+@pytest.mark.parametrize("shape", [pytest.param("beside", marks=WHOLE), "scheduler"])
+def test_a_scheduler_of_its_own_is_installed_changed_removed_and_installed_again(cluster: Cluster, shape: str) -> None:
+    section = SECTIONS[shape]
+    cluster.follow(section)
+    assert cluster.arrivals.stranded(OWN) == set()
+    cluster.follow(section, "Verify")
+    cluster.follow("Beside", "Change")
+    assert cluster.arrivals.stranded(OWN) == set()
+    cluster.follow("Beside", "Remove")
+    assert cluster.left() == set()
+    assert cluster.arrivals.waiting(OWN)
+    cluster.run(commands(section)[0])
+    assert cluster.arrivals.stranded(OWN) == set()
+    assert "forbidden" not in cluster.kubelet.logs().lower()
 
 
-def test_a_release_that_is_called_is_neither_removed_nor_changed_in_shape(cluster: Cluster, pods: Pods) -> None:
-    """The API server refuses the hook's Lease, because the leader's exists; helm deletes nothing, and pods go on."""
-    manifest = cluster.helm.manifest(NAME)
-    with cluster.calling(pods):
-        assert cluster.places("before")
-        assert wait_until(cluster.called)
-        with pytest.raises(HelmError, match="shape: kube-scheduler calls this release"):
-            cluster.helm.upgrade(NAME, "--set=shape=scheduler")
-        with pytest.raises(HelmError, match="extender, which kube-scheduler calls"):
-            cluster.helm.uninstall(NAME)
-        there(cluster.plane, manifest)
-        assert cluster.places("after")
-        cluster.helm("rollback", NAME, "1")  # helm upgrades no release whose removal has begun
-        cluster.helm.upgrade(NAME, "--set=podAnnotations.changed=yes")
-        there(cluster.plane, manifest)
+@WHOLE
+def test_the_service_is_installed_changed_removed_and_installed_again(cluster: Cluster) -> None:
+    install = [*MANDATORY, "sh control-plane.sh kubeadm install"]
+    for command in install:
+        cluster.run(command)
+    cluster.follow("Service", "Verify")
+    cluster.run(commands("Beside", "Change")[0])
+    cluster.follow("Service", "Remove")
+    assert cluster.left() == set()
+    for command in install:
+        cluster.run(command)
+    assert "forbidden" not in cluster.kubelet.logs().lower()
 
 
-def test_it_is_removed_in_the_order_of_the_page_and_comes_back(cluster: Cluster, pods: Pods) -> None:
-    with cluster.calling(pods):
-        assert cluster.places("before")
-        assert wait_until(cluster.called)
-    with cluster.plane.scheduler():  # 1. the entry is out of its file
-        assert cluster.places("without")
-        cluster.plane.kubectl("scale", f"deployment/{NAME}", "--replicas=0", f"--namespace={NAMESPACE}")  # 2.
-        pods.stop("leader")  # nothing was forbidden, because the roles are there
-        assert cluster.client.get("Lease", NAME, NAMESPACE)["spec"]["holderIdentity"] == ""
-        cluster.plane.kubectl("delete", "lease", CALLED, f"--namespace={NAMESPACE}")  # 3.
-        cluster.helm.uninstall(NAME)
-        assert [each["metadata"]["name"] for each in cluster.client.list("Lease", NAMESPACE)] == [NAME]
-        cluster.plane.kubectl("delete", "lease", NAME, f"--namespace={NAMESPACE}")  # what stays behind
-        assert cluster.places("removed")
-        cluster.helm.install(NAME, *SERVICE)
-        assert cluster.client.get("Service", NAME, NAMESPACE)["spec"]["clusterIP"] == CLUSTER_IP
-        cluster.own_pod("again")
-        assert wait_until(lambda: cluster.own_node("again") == "n")
-    token = cluster.plane.service_account_token(NAMESPACE, NAME)  # of an account that was created again
-    pods.kubeconfig = cluster.plane.write_kubeconfig(NAME, token)
-    pods.start("leader", ADDRESS)
-    with cluster.calling(pods):
-        assert cluster.places("called-again")
+CHANGES = ("service", "beside", "scheduler", "beside", "service", "scheduler", "service")
+"""Shapes in an order in which each follows each other one."""
 
 
-@pytest.mark.parametrize(
-    ("entry", "comes_up"),
-    [
-        pytest.param({}, False, id="all pods wait"),
-        pytest.param({"ignorable": True}, True, id="ignorable"),
-        pytest.param({"managedResources": [{"name": "example.com/ruled"}]}, True, id="managedResources"),
-    ],
-)
-def test_own_pods_of_a_release_that_kube_scheduler_calls_in_vain(
-    cluster: Cluster, pods: Pods, entry: Object, comes_up: bool
-) -> None:
-    """It was deleted in spite of the entry, and is installed again: a node in the Deployment lets it come up always."""
-    pods.stop("leader")
-    cluster.helm.uninstall(NAME, "--no-hooks")
-    cluster.helm.install(NAME, *SERVICE)
-    with cluster.calling(None, **entry):
-        cluster.own_pod("waits")
-        if comes_up:
-            assert wait_until(lambda: cluster.own_node("waits") == "n")
-        else:
-            assert wait_until(lambda: "Post " in message(cluster, "waits"))
-            assert cluster.own_node("waits") == ""
-        rescue = '{"spec": {"template": {"spec": {"nodeName": "n"}}}}'
-        cluster.plane.kubectl("patch", f"deployment/{NAME}", f"--namespace={NAMESPACE}", "--patch", rescue)
-        cluster.own_pod("placed")
-        assert cluster.own_node("placed") == "n"
+@WHOLE
+def test_each_shape_is_changed_to_each_other(cluster: Cluster) -> None:
+    for command in MANDATORY:
+        cluster.run(command)
+    take_out = commands("Service", "Remove")[:2]
+    (change,) = commands("Service", "Change of shape")
+    for before, shape in pairwise(CHANGES):
+        if before == "service":
+            cluster.run("sh control-plane.sh kubeadm install")
+            for command in take_out:
+                cluster.run(command)
+        cluster.run(change.replace("shape=beside", f"shape={shape}"))
+        if shape != "service":
+            assert cluster.arrivals.stranded(OWN) == set(), f"{before} was changed to {shape}"
 
 
-def message(cluster: Cluster, name: str) -> str:
-    conditions = cluster.client.get("Pod", name, NAMESPACE)["status"].get("conditions", [])
-    return next((str(each.get("message")) for each in conditions if each["type"] == "PodScheduled"), "")
+@WHOLE
+def test_the_manifests_are_removed_without_a_trace(cluster: Cluster) -> None:
+    cluster.follow("Without Helm")
+    cluster.follow("Without Helm", "Remove")
+    assert cluster.left() == set()
+    assert "forbidden" not in cluster.kubelet.logs().lower()

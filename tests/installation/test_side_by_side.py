@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
 from pathlib import Path
 
 import pytest
@@ -30,6 +30,8 @@ pytestmark = pytest.mark.stock
 
 Release = tuple[str, str, str]
 """The shape, the name and the namespace."""
+EACH_PAIR = [SHAPES[index] for index in (0, 0, 1, 1, 2, 2, 0, 2, 1, 0)]
+"""Shapes in an order in which each follows each of them, also itself."""
 RELEASES: list[Release] = [
     *((shape, f"extender-{shape}", namespace) for shape in SHAPES for namespace in (NAMESPACE, "other")),
     *((shape, f"second-{shape}", NAMESPACE) for shape in SHAPES),
@@ -57,22 +59,33 @@ def test_no_pair_shares_anything(stock_binaries: Binaries) -> None:
         for release in RELEASES
     }
     pairs = list(combinations(RELEASES, 2))
-    assert len({(one[0], other[0]) for one, other in pairs} | {(b[0], a[0]) for a, b in pairs}) == 9
+    assert set(pairwise(EACH_PAIR)) == set(product(SHAPES, SHAPES))
     assert [pair for pair in pairs if rendered[pair[0]] & rendered[pair[1]]] == []
 
 
-def test_they_are_installed_and_removed_one_by_one(control_plane: ControlPlane) -> None:
-    """The oldest is removed first, then the newest, and so on; what is left is whole each time."""
+@pytest.mark.parametrize(
+    "places",
+    [
+        pytest.param([("first", NAMESPACE), ("second", NAMESPACE)], id="in one namespace"),
+        pytest.param([("first", NAMESPACE), ("second", "other")], id="in two namespaces"),
+        pytest.param([("extender", NAMESPACE), ("extender", "other")], id="of one name in two namespaces"),
+    ],
+)
+def test_each_shape_is_installed_beside_each_and_outlives_it(
+    control_plane: ControlPlane, places: list[tuple[str, str]]
+) -> None:
+    """A release is installed beside another, which is then removed, and so on; what is left is whole each time."""
     helm = Helm(control_plane)
-    for shape, name, namespace in RELEASES:
+    older: tuple[str, str] | None = None
+    for index, shape in enumerate(EACH_PAIR):
+        name, namespace = places[index % 2]
         helm.install(name, f"--set=shape={shape}", namespace=namespace)
-    manifests = {(name, namespace): helm.manifest(name, namespace) for _, name, namespace in RELEASES}
-    while manifests:
-        name, namespace = list(manifests)[-(len(manifests) % 2)]
-        helm.uninstall(name, namespace=namespace)
-        del manifests[name, namespace]
-        for manifest in manifests.values():
-            there(control_plane, manifest)
+        manifest = helm.manifest(name, namespace)
+        if older:
+            there(control_plane, helm.manifest(*older))
+            helm.uninstall(older[0], namespace=older[1])
+        there(control_plane, manifest)
+        older = name, namespace
 
 
 def test_the_notes_name_another_release_that_places_the_same_pods(control_plane: ControlPlane) -> None:

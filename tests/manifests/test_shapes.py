@@ -30,6 +30,7 @@ from tests.stock.waiting import wait_until
 pytestmark = pytest.mark.stock
 
 SCHEDULER_NAME, BESIDE, TLS = "extender-scheduler", f"{NAMES['beside']}-scheduler", "/etc/extender/tls"
+LEADS = f'extender_leader{{name="{NAMES["beside"]}"}}'
 SHORT = {"leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "500ms"}
 
 
@@ -126,6 +127,8 @@ def test_beside(control_plane: ControlPlane, pods: Pods) -> None:
             configuration["extenders"][0]["urlPrefix"] = f"http://127.0.0.1:{extender.port_of_calls}/scheduler"
             configuration["leaderElection"] |= SHORT
             scheduler = stack.enter_context(control_plane.scheduler(configuration, kubeconfig=pods.kubeconfig))
+        # Until then kube-scheduler's calls fail, and it tries a pod again ever more rarely.
+        assert wait_until(lambda: any(each.metric(LEADS) for each in pods.running.values()))
         client.create(asking("before", BESIDE).obj())
         assert wait_until(lambda: placed(control_plane) == {"before": "n"})
         first.close()

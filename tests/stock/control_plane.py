@@ -128,9 +128,22 @@ class ControlPlane:
         """
         port, number = free_port(), len(self.processes)
         path = self.directory / f"scheduler-{number}.yaml"
+        flags = [f"-v={verbosity}", *([f"--feature-gates={','.join(gates)}"] if gates else [])]
+        command = self.scheduler_command(path, port, configuration or {}, kubeconfig)
+        process = self.spawn("kube-scheduler", [*command, *flags], f"scheduler-{number}.log")
+        try:
+            process.wait_until(lambda: self.answers(port, "/readyz"), timeout_seconds=180)
+            yield process
+        finally:
+            process.stop()
+
+    def scheduler_command(
+        self, path: Path, port: int, configuration: Mapping[str, Any], kubeconfig: Path | None = None
+    ) -> list[str | Path]:
+        """Returns the command that runs kube-scheduler with a configuration, which it writes to the path."""
         account = kubeconfig or self.kubeconfig
-        path.write_text(json.dumps(_scheduler_configuration(configuration or {}, account)))
-        command: list[str | Path] = [
+        path.write_text(json.dumps(_scheduler_configuration(configuration, account)))
+        return [
             self.binaries["kube-scheduler"],
             f"--config={path}",
             "--bind-address=127.0.0.1",
@@ -140,15 +153,7 @@ class ControlPlane:
             f"--authentication-kubeconfig={account}",
             f"--authorization-kubeconfig={account}",
             "--authorization-always-allow-paths=/readyz,/metrics",
-            f"-v={verbosity}",
-            *([f"--feature-gates={','.join(gates)}"] if gates else []),
         ]
-        process = self.spawn("kube-scheduler", command, f"scheduler-{number}.log")
-        try:
-            process.wait_until(lambda: self._https_ok(port, "/readyz"), timeout_seconds=180)
-            yield process
-        finally:
-            process.stop()
 
     @contextmanager
     def controllers(self, *names: str, gates: Sequence[str] = ()) -> Iterator[Process]:
@@ -178,7 +183,7 @@ class ControlPlane:
         ]
         process = self.spawn("kube-controller-manager", command, f"controllers-{number}.log")
         try:
-            process.wait_until(lambda: self._https_ok(port, "/healthz"), timeout_seconds=60)
+            process.wait_until(lambda: self.answers(port, "/healthz"), timeout_seconds=60)
             yield process
         finally:
             process.stop()
@@ -217,7 +222,7 @@ class ControlPlane:
         etcd = self.spawn("etcd", self._etcd_command(etcd_port, peer_port), "etcd.log")
         etcd.wait_until(lambda: _http_ok(etcd_port, "/readyz"), timeout_seconds=30)
         apiserver = self.spawn("kube-apiserver", self._apiserver_command(etcd_port), "kube-apiserver.log")
-        apiserver.wait_until(lambda: self._https_ok(self._port, "/readyz"), timeout_seconds=120)
+        apiserver.wait_until(lambda: self.answers(self._port, "/readyz"), timeout_seconds=120)
         self.client = self.client_of(ADMIN_TOKEN)
 
     def _etcd_command(self, port: int, peer_port: int) -> list[str | Path]:
@@ -266,7 +271,8 @@ class ControlPlane:
             process.stop()
         self.processes.clear()
 
-    def _https_ok(self, port: int, path: str) -> bool:
+    def answers(self, port: int, path: str) -> bool:
+        """Returns True if a server of the control plane answers 200."""
         context = ssl.create_default_context(cafile=str(self._ca_file))
         connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=5)
         return _answers_200(connection, path)

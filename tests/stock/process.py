@@ -63,13 +63,17 @@ class Process:
 
     def stop(self, grace_seconds: float = 10) -> int:
         """SIGTERM, after the grace SIGKILL; the exit status. Safe to call again."""
-        if self.running:
-            self._popen.terminate()
+        self.terminate()
         try:
             return self._popen.wait(grace_seconds)
         except subprocess.TimeoutExpired:
             self.kill()
             return self._popen.wait()
+
+    def terminate(self) -> None:
+        """SIGTERM, if it runs."""
+        if self.running:
+            self._popen.terminate()
 
     def kill(self) -> None:
         """SIGKILL, as a crash."""

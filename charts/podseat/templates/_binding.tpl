@@ -1,4 +1,4 @@
-{{- /* (context, kind, name, kind of role, role, namespace, kept) */ -}}
+{{- /* (context, kind, name, kind of role, role, namespace) */ -}}
 {{- define "extender.binding" }}
 {{- $ := index . 0 }}
 apiVersion: rbac.authorization.k8s.io/v1
@@ -10,10 +10,8 @@ metadata:
   {{- end }}
   labels:
     {{- include "extender.labels" $ | nindent 4 }}
-  {{- if index . 6 }}
   annotations:
     {{- include "extender.kept" $ | nindent 4 }}
-  {{- end }}
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: {{ index . 3 }}
