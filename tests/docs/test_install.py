@@ -69,6 +69,13 @@ def test_the_folders_that_are_applied_are_there() -> None:
     assert (MANIFESTS / "namespace.yaml").exists()
 
 
+def test_each_shape_fits_on_two_screens() -> None:
+    sections = re.split(r"^## ", (ROOT / "docs/install.md").read_text(), flags=re.MULTILINE)
+    shapes = [each for each in sections if each.startswith(("Beside:", "Scheduler:", "Service:"))]
+    assert len(shapes) == 3
+    assert [each.splitlines()[0] for each in shapes if each.count("\n") > 2 * 50] == []
+
+
 def test_flags_that_are_named_exist() -> None:
     flags = set(re.findall(r"`(--(?:metrics|client|leader)-[\w-]+)", TEXT))
     assert flags
