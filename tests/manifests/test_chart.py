@@ -245,9 +245,15 @@ def test_helm_installs_it_changes_its_shape_and_takes_it_away(
         args = container_of(client.get("Deployment", NAME, NAMESPACE))["args"]
         assert args[0] == ("schedule" if command[-1] == "shape=scheduler" else "serve")
     assert [each["metadata"]["name"] for each in client.list("Service", NAMESPACE)] == ["extender-metrics"]
-    subprocess.run([*helm, "uninstall", NAME], check=True, capture_output=True)
+    removal = subprocess.run([*helm, "uninstall", NAME], check=True, capture_output=True, text=True).stdout
     assert client.list("Deployment", NAMESPACE) == client.list("Service", NAMESPACE) == []
-    assert not [each for each in client.list("ClusterRole") if each["metadata"]["name"].startswith(NAME)]
+    assert {line for line in removal.splitlines() if line.startswith("[")} == {
+        f"[ServiceAccount] {NAME}",
+        f"[ClusterRole] {NAMESPACE}:{NAME}",
+        f"[ClusterRoleBinding] {NAMESPACE}:{NAME}",
+        f"[Role] {NAME}",
+        f"[RoleBinding] {NAME}",
+    }
 
 
 @pytest.mark.stock
