@@ -57,11 +57,13 @@ class Network:
         self.hung: list[Stream] = []
         self.silent: set[tuple[Process, str]] = set()
         self.without_leases: Process | None = None
+        self.lags: dict[tuple[Process, str], float] = {}  # watches whose events are all so many seconds late
 
     def calm_down(self) -> None:
         """Nothing goes wrong any more."""
         self.weather, self.api.down, self.without_leases = CALM, False, None
         self.silent.clear()
+        self.lags.clear()
         for stream in self.hung:
             stream.recover()
 
@@ -217,7 +219,8 @@ class Stream:
             self._network.api.judge.lost(self.process, self.path, line)
             return
         now = self._simulation.now
-        self._latest = max(self._latest + 1e-6, now + self._network.delay())
+        lag = self._network.lags.get((self.process, self.path), 0.0)
+        self._latest = max(self._latest + 1e-6, now + lag + self._network.delay())
         self._simulation.after(self._latest - now, lambda: self._arrive(line + b"\n"))
 
     def end(self) -> None:

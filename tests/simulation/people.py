@@ -45,7 +45,9 @@ class People:
         for number in range(nodes):
             api.put(NODES, self._node(f"n{number}"))
         deeds = [self._create] * 8 + [self._delete] * 3 + [self._finish, self._finish, self._touch, self._recreate]
-        self._deeds = deeds + [self._resize, self._cordon, self._delete_node, self._place] * disturbs
+        self._deeds = (
+            deeds + [self._resize, self._cordon, self._delete_node, self._recreate_node, self._place] * disturbs
+        )
         simulation.after(0.0, self._act)
 
     def settle(self) -> None:
@@ -146,6 +148,13 @@ class People:
         else:
             self._api.put(NODES, self._node(f"n{self._random.randrange(8)}"))
 
+    def _recreate_node(self) -> None:
+        """A node is deleted, and a moment later there is another of its name."""
+        name = self._random.choice(self._node_names())
+        self._simulation.tell(f"people: {name} is created again")
+        self._api.remove(NODES, name)
+        self._api.put(NODES, self._node(name))
+
 
 class Misfortune:
     """Cuts watches, forgets history, stops the API server, stops, deposes and skews processes; till told to end."""
@@ -161,7 +170,7 @@ class Misfortune:
             deeds = (
                 [self._cut] * 4
                 + [self._compact] * 2
-                + [self._hang, self._mute, self._lose_next, self._silence]
+                + [self._hang, self._mute, self._lose_next, self._silence, self._lag]
                 + [self._outage, self._pause, self._skew, self._depose]
             )
             self._random.choice(deeds)()
@@ -199,6 +208,16 @@ class Misfortune:
             self._simulation.tell(f"misfortune: {stream.process.name} has a silent watch of {stream.path}")
             self._network.silent.add(silent)
             self._simulation.after(self._random.uniform(20, 200), lambda: self._network.silent.discard(silent))
+
+    def _lag(self) -> None:
+        """All events of a kind reach a process late, for a while."""
+        if self._network.streams:
+            stream = self._random.choice(self._network.streams)
+            seconds = self._random.uniform(5, 30)
+            self._simulation.tell(f"misfortune: {stream.process.name} watches {stream.path} {seconds:.0f} s late")
+            self._network.lags[stream.process, stream.path] = seconds
+            late = stream.process, stream.path
+            self._simulation.after(self._random.uniform(20, 200), lambda: self._network.lags.pop(late, None))
 
     def _outage(self) -> None:
         self._simulation.tell("misfortune: the API server is down")
