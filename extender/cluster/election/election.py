@@ -156,6 +156,7 @@ class Election:
         self._terms = 0
         self._tenure: Tenure | None = None
         self._reconciled_term = 0
+        self._ended_term = 0
         self._last_term = inf
         self._resigned = False
 
@@ -175,14 +176,21 @@ class Election:
     def term(self, now: Moment) -> int:
         """Returns the number of this candidate's present term; 0 if the candidate does not hold the lease."""
         tenure = self._tenure
-        if tenure is None or self._resigned or tenure.term > self._last_term:
+        if tenure is None or self._resigned or not self._ended_term < tenure.term <= self._last_term:
             return 0
-        return tenure.term if now.longest_since(tenure.renewed_at) < self._timing.renew_deadline_seconds else 0
+        if now.longest_since(tenure.renewed_at) >= self._timing.renew_deadline_seconds:
+            self._ended_term = max(self._ended_term, tenure.term)  # the wall clock may be set back later
+            return 0
+        return tenure.term
 
     def leading(self, now: Moment) -> bool:
         """Returns True if this candidate holds the lease, and `reconciled` was called for its present term."""
+        return self.leading_term(now) != 0
+
+    def leading_term(self, now: Moment) -> int:
+        """Returns the number of the term in which this candidate leads; 0 if it does not lead."""
         term = self.term(now)
-        return term != 0 and term == self._reconciled_term
+        return term if term == self._reconciled_term else 0
 
     def reconciled(self, term: int) -> None:
         """Records that this process knows all writes of earlier leaders, so that it may lead in the term `term`."""

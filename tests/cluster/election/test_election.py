@@ -189,6 +189,16 @@ def test_a_term_is_counted_by_the_clock_that_shows_the_most(later: Moment) -> No
     assert election.term(Moment(4, 64, WALL + 64)) == 2  # in which it has to find out what another has written
 
 
+def test_a_term_that_has_ended_does_not_go_on_when_the_wall_clock_is_set_back() -> None:
+    """Whoever has seen the end waits for the next term, which would never begin."""
+    election = leader()
+    assert not election.leading(Moment(1, 1, WALL + 61))
+    assert not election.leading(at(2))
+    renewal = written_spec(step(election, 2.1))
+    election.written(stored(renewal, 2), at(2.1), at(2.2))
+    assert (election.term(at(2.3)), election.leading(at(2.3))) == (2, False)
+
+
 def test_who_has_committed_to_its_term_does_not_lead_in_another() -> None:
     election = leader()
     election.commit()
