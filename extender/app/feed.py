@@ -264,7 +264,7 @@ class ElectedFeed:
         )
         self._awaits_lead = bool(settings.leader_service) or settings.lease_follows_calls
         self.commit = self._elector.commit
-        self.fence = Fence(writes, self._elector.leading)
+        self.fence = Fence(writes, self._elector.leading_term)
         self.binder = ApiBinder(CheckedClient(feed.client, self.fence))
         self._service = _leader_service(feed.client, settings, namespace, self._elector.leading)
         self.activator = ApiActivator(LeaderClient(feed.client, self.fence), clock)

@@ -192,7 +192,10 @@ class WebhookProcess:
         )  # fmt: skip
         prioritize = Prioritize(cache, profiles, Scale(settings.score_scale), reader, limit)
         binder = WatchedBinder(LeaderBinder(self._feed.binder, self._feed.fence), self._setup.hanging)
-        bind = Bind(cache, profiles, binder, self.metrics, limit, self._permits, self._permit_wait, quorum=self._quorum)
+        bind = Bind(
+            cache, profiles, binder, self.metrics, limit, self._permits, self._permit_wait, quorum=self._quorum,
+            fence=self._feed.fence.begin,
+        )  # fmt: skip
         return [
             FilterBest(feasible, prioritize, limit) if settings.filter_answer == "best" else feasible,
             prioritize,

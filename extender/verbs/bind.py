@@ -48,7 +48,7 @@ from extender.framework.status import Refusal, unresolvable
 from extender.model.pod import Pod
 from extender.plugins.dynamic_resources import DynamicResourcesFilter
 from extender.runtime.clock import NO_DEADLINE, NO_LIMIT, Clock, Deadline, SystemClock, TimeLimit
-from extender.runtime.ports import Binder, Binding, Telemetry
+from extender.runtime.ports import Binder, Binding, Check, Telemetry, always
 from extender.table import PodInfo, Table
 from extender.verbs.pod_groups.group_quorum import GroupQuorum
 from extender.verbs.pod_groups.members import without_nominated_siblings
@@ -72,12 +72,16 @@ class _Place(Enum):
 
 
 class _BindInProgress:
-    """A call that is binding a pod to `node`. `result` is None until another call for the same bind waits for it."""
+    """A call that is binding a pod to `node`. `result` is None until another call for the same bind waits for it.
 
-    __slots__ = ("node", "result")
+    `check` raises Refused if another process may have led since the call began, and filled the node.
+    """
 
-    def __init__(self, node: str) -> None:
+    __slots__ = ("check", "node", "result")
+
+    def __init__(self, node: str, check: Check) -> None:
         self.node = node
+        self.check = check
         self.result: Future[ExtenderBindingResult] | None = None
 
 
@@ -155,12 +159,14 @@ class Bind:
         permit_wait: PermitWait | None = None,
         confirmation: Confirmation | None = None,
         quorum: GroupQuorum | None = None,
+        fence: Callable[[], Check] = lambda: always,
     ) -> None:
         """
         Args:
             permits: runs users' rules at Reserve and Permit. `permits.settle` must be called regularly.
             permit_wait: limits the waits at Permit; without it, a pod that would have to wait is refused.
             quorum: makes members of a gang wait for each other; without it, each member is bound alone.
+            fence: returns a check that lets a Binding pass only in the present term of this process.
         """
         self._cache = cache
         self._profiles = profiles
@@ -171,6 +177,7 @@ class Bind:
         self._permit_wait = permit_wait or PermitWait(0.0, 1)
         self._confirmation = confirmation or Confirmation(cache)
         self._quorum = quorum or GroupQuorum(cache, telemetry, most_seconds=0.0, most_waiting=0)
+        self._fence = fence
         self._at_bind: dict[str, tuple[Profile, Profile]] = {}  # name -> (the profile, its variant for bind)
         self._lock = threading.Lock()
         self._in_progress: dict[str, _BindInProgress] = {}
@@ -199,7 +206,7 @@ class Bind:
         with self._lock:
             other = self._in_progress.get(binding.uid)
             if other is None:
-                own = self._in_progress[binding.uid] = _BindInProgress(binding.node)
+                own = self._in_progress[binding.uid] = _BindInProgress(binding.node, self._fence())
             elif other.node == binding.node:
                 other.result = shared = other.result or Future()
         if other is not None:
@@ -340,7 +347,7 @@ class Bind:
         with suppress(IllegalTransition):
             self._cache.finish_binding(binding.uid)
         try:
-            self._binder.bind(binding)
+            self._send(binding)
         except OutcomeUnknown as error:
             return self._end("unknown", str(error))
         except Refused as error:  # the answer is an error, so that kube-scheduler tries the pod again
@@ -403,7 +410,7 @@ class Bind:
         Raises Refused; the pod then stays assumed.
         """
         try:
-            self._binder.bind(binding)
+            self._send(binding)
         except OutcomeUnknown as error:
             self._finish(binding.uid, certain=False)
             # An error would stay in the pod's status, even if the pod is bound. So the answer waits for the watch.
@@ -412,6 +419,10 @@ class Bind:
             return self._end("unknown", str(error))
         self._finish(binding.uid, certain=True)
         return self._end("bound")
+
+    def _send(self, binding: Binding) -> None:
+        self._in_progress[binding.uid].check()  # the call may have waited for users' rules, or for other gang members
+        self._binder.bind(binding)
 
     def _finish(self, uid: str, *, certain: bool) -> None:
         if not certain:

@@ -16,6 +16,7 @@ from examples.rules.gang import GANG, SIZE, whole_gang
 from extender import Node, Pod, Wait, permit, reserve
 from extender.app.housekeeping import settle
 from extender.cache.cache import Cache
+from extender.cluster.election.lease import Fence
 from extender.errors import ExtenderError, OutcomeUnknown, Refused
 from extender.framework.permit import Permits
 from extender.framework.profile import Profiles
@@ -23,7 +24,8 @@ from extender.model.pod import Pod as PodObject
 from extender.plugins.registry import default_profile
 from extender.plugins.users import ReserveFunction
 from extender.runtime.clock import NO_LIMIT, ManualClock, TimeLimit
-from extender.runtime.ports import Telemetry
+from extender.runtime.ports import Check, Telemetry, always
+from extender.runtime.unsettled import UnsettledWrites
 from extender.verbs.bind import Bind, PermitWait
 from extender.verbs.filter import Filter
 from tests.builders import Object, make_node, make_pod
@@ -46,13 +48,14 @@ class WithRules:
         binder: Any,
         wait: PermitWait | None,
         limit: TimeLimit = NO_LIMIT,
+        fence: Callable[[], Check] = lambda: always,
         **rules: ReserveFunction[..., object],
     ) -> None:
         made = [rule.rule(name, dict(rule.arguments()), Remembered()) for name, rule in rules.items()]
         self.profiles = Profiles([replace(default_profile(), permit=made)])
         self.cache, self.permits = cache, Permits(cache.snapshot, limit=limit)
         self.permit_wait = wait
-        self.verb = Bind(cache, self.profiles, binder, Telemetry(), limit, self.permits, wait)
+        self.verb = Bind(cache, self.profiles, binder, Telemetry(), limit, self.permits, wait, fence=fence)
 
     def bind(self, pod: Object) -> str:
         error: str = answer(self.verb, binding(pod, "n"))["Error"]
@@ -109,6 +112,19 @@ def test_reserve_and_permit_run_before_the_binding(
     assert given.bind(POD) == told
     assert (licences.held, given.cache.placement("p") is not None) == (held, bool(held))
     assert binder.bound == ([("p", "n")] if told == "" else [])
+
+
+def test_a_bind_that_waits_into_a_later_term_is_not_sent() -> None:
+    """Another process may have led in between, and filled the node."""
+    terms, binder = [1], FakeBinder()
+
+    def lose_and_win(pod: Pod, node: Node) -> None:
+        terms.append(terms[-1] + 1)
+
+    fence = Fence(UnsettledWrites(10.0), lambda: terms[-1]).begin
+    given = WithRules(cache_of(NODE, POD), binder, None, fence=fence, let=permit(lose_and_win))
+    assert given.bind(POD) == "this process is not the leader, so it must not write"
+    assert (binder.bound, given.cache.placement("p")) == ([], None)
 
 
 def test_a_rule_that_hangs_holds_up_no_pod_without_rules() -> None:

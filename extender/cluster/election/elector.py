@@ -62,6 +62,10 @@ class LeaderElector:
         """Returns True if this process may act as the leader now."""
         return self._election.leading(self._clock.moment())
 
+    def leading_term(self) -> int:
+        """Returns the number of the term in which this process may act as the leader; 0 if it may not."""
+        return self._election.leading_term(self._clock.moment())
+
     def commit(self) -> None:
         """Makes the present term the last one of this process, which then ends with the term."""
         self._election.commit()

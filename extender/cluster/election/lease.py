@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
@@ -189,12 +190,16 @@ class Fence:
     """Records each write, and checks just before the write is sent that this process still leads.
 
     The decision to write may be old: while this process was paused, waited for a lock or opened a connection, another
-    process may have become the leader. So `check` is called before the first and the last byte, and for a repetition.
+    process may have become the leader, even if this one leads again by now. So a check is called before the first and
+    the last byte, and for a repetition.
+
+    Args:
+        term: returns the number of this process's present term as the leader; 0 if it does not lead.
     """
 
-    def __init__(self, writes: UnsettledWrites, leading: Callable[[], bool] = lambda: True) -> None:
+    def __init__(self, writes: UnsettledWrites, term: Callable[[], int] = lambda: 1) -> None:
         self._writes = writes
-        self._leading = leading
+        self._term = term
 
     @contextmanager
     def noted(self, write: Binding | str) -> Iterator[None]:
@@ -210,7 +215,14 @@ class Fence:
 
     def check(self) -> None:
         """Raises Refused, with status 503, if this process does not lead."""
-        if not self._leading():
+        self._check(self._term())
+
+    def begin(self) -> Check:
+        """Returns a check which raises Refused, with status 503, unless this process still leads in the same term."""
+        return partial(self._check, self._term())
+
+    def _check(self, term: int) -> None:
+        if not term or term != self._term():
             raise Refused("this process is not the leader, so it must not write", 503)
 
 
@@ -246,8 +258,9 @@ class CheckedClient(Caller):
         """See Caller. Raises Refused with status 503 if the call is a write and this process does not lead."""
         if method == "GET":
             return self._client.call(method, path, body, content_type, timeout_seconds)
+        check = self._fence.begin()
         with self._recorded(method, path):
-            return self._client.call(method, path, body, content_type, timeout_seconds, self._fence.check)
+            return self._client.call(method, path, body, content_type, timeout_seconds, check)
 
     def _recorded(self, method: str, path: str) -> AbstractContextManager[None]:  # noqa: ARG002  # for subclasses
         return nullcontext()

@@ -41,7 +41,7 @@ class Recorded:
 
 def fenced(leading: bool) -> tuple[LeaderBinder, Recorded]:
     inner = Recorded(settled())
-    return LeaderBinder(inner, Fence(inner.writes, lambda: leading)), inner
+    return LeaderBinder(inner, Fence(inner.writes, lambda: int(leading))), inner
 
 
 def settled() -> UnsettledWrites:
@@ -119,25 +119,26 @@ WRITES = pytest.mark.parametrize(
 def test_only_the_leader_writes(write: Write) -> None:
     server = Server()
     with pytest.raises(Refused, match="not the leader"):
-        write(LeaderClient(server, Fence(settled(), lambda: False)))
+        write(LeaderClient(server, Fence(settled(), lambda: 0)))
     assert not WRITING & set(server.methods)
     write(LeaderClient(server, Fence(settled())))
     assert WRITING & set(server.methods)
 
 
-def test_a_leader_that_loses_the_lease_while_it_dials_sends_nothing() -> None:
-    """The fence is asked once as the write begins, and again just before it is sent."""
-    server, leading = Server(), iter([True, False])
+@pytest.mark.parametrize("ended", [pytest.param(0, id="it leads no more"), pytest.param(2, id="it leads again")])
+def test_a_leader_that_loses_the_lease_while_it_dials_sends_nothing(ended: int) -> None:
+    """The fence is asked as the write begins, and again just before it is sent."""
+    server, terms = Server(), iter([1, 1, 1, ended])
     with pytest.raises(Refused, match="not the leader"):
-        LeaderClient(server, Fence(settled(), lambda: next(leading))).call("POST", "/api/v1/pods", b"{}")
+        LeaderClient(server, Fence(settled(), lambda: next(terms))).call("POST", "/api/v1/pods", b"{}")
     with pytest.raises(Refused, match="not the leader"):
-        ApiBinder(CheckedClient(server, Fence(settled(), lambda: False))).bind(Binding("default", "p", "u", "n"))
+        ApiBinder(CheckedClient(server, Fence(settled(), lambda: 0))).bind(Binding("default", "p", "u", "n"))
     assert server.methods == []
 
 
 def test_a_standby_reads() -> None:
     server = Server()
-    LeaderClient(server, Fence(settled(), lambda: False)).call("GET", "/api/v1/pods", b"", timeout_seconds=7.0)
+    LeaderClient(server, Fence(settled(), lambda: 0)).call("GET", "/api/v1/pods", b"", timeout_seconds=7.0)
     assert (server.methods, server.timeouts) == (["GET"], [7.0])
 
 
@@ -168,9 +169,9 @@ def test_an_event_without_an_answer_is_not_waited_for() -> None:
 def test_what_waits_for_its_turn_is_not_written_once_the_lease_is_lost() -> None:
     server, clock, asked = Server(), SystemClock(), Semaphore(0)
 
-    def leading() -> bool:
+    def leading() -> int:
         asked.release()
-        return False
+        return 0
 
     client = LeaderClient(server, Fence(settled(), leading))
     events, statuses = ApiEvents(client, BUCKET, clock, "test"), ApiStatuses(client, BUCKET, clock)
