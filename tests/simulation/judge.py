@@ -51,6 +51,7 @@ class Judge:
         disturbed: nodes shrink and go: then who has made others leave one may have to do so on another.
         at_peace: no watch is behind any more.
         collections: the API server's objects, by path and key.
+        processes: those of replicas and schedulers.
         overfilled: told instead of raised, where a test expects it.
     """
 
@@ -65,6 +66,7 @@ class Judge:
     _placed: dict[str, tuple[int, Json]] = field(default_factory=dict)
     evictions: dict[str, str] = field(default_factory=dict)
     collections: Callable[[], dict[str, dict[str, Json]]] = dict
+    processes: Callable[[], Iterable[Process]] = tuple
     _changed: dict[tuple[str, str], Event] = field(default_factory=dict)
     _changed_at: dict[tuple[str, str], float] = field(default_factory=dict)
     _lenient_until: float = 0.0
@@ -111,7 +113,9 @@ class Judge:
             )
 
     def writing(self, caller: Process, call: str, holder: str) -> None:
-        """See api_server.Judge. Whoever does not lead writes nothing once another does."""
+        """See api_server.Judge. Whoever does not lead writes nothing once another does, and never do two lead."""
+        leaders = [each.name for each in self.processes() if each.alive and each.facts.get("leads", bool)()]
+        self.require(len(leaders) <= 1, f"{caller.name}: {call}, while {leaders} lead")
         other = caller.facts.get("elects") and holder not in ("", caller.name)
         self.require(self.tolerant or self.lenient or not other, f"{caller.name}: {call}, while {holder} leads")
 

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from urllib.parse import urlencode
 
 from extender.cluster.http.exchange import BrokenExchange, Hung
-from extender.cluster.http.kube_client import CALL_SECONDS, KubeClient, error_of, message_of
+from extender.cluster.http.kube_client import CALL_SECONDS, CONNECT_SECONDS, KubeClient, error_of, message_of
 from extender.errors import OutcomeUnknown, Refused
 from extender.runtime.ports import Check, always
 from tests.simulation.api_server import ApiServer, Reply
@@ -27,6 +27,8 @@ class Weather:
 
     Attributes:
         stuck: a message takes up to `longest_seconds` instead of a few hundredths of a second.
+        dialled_slowly: it takes up to five seconds until a call can be sent.
+        repeated: the connection of a call ends without a byte, up to ten seconds later, and the client sends it again.
     """
 
     unreachable: float = 0.02
@@ -37,10 +39,12 @@ class Weather:
     failed: float = 0.02
     garbled: float = 0.01
     truncated: float = 0.02
+    dialled_slowly: float = 0.03
+    repeated: float = 0.03
     longest_seconds: float = 1.5
 
 
-CALM = Weather(0, 0, 0, 0, 0, 0, 0, 0)
+CALM = Weather(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 
 
 class Network:
@@ -137,11 +141,31 @@ class SimulatedKubeClient(KubeClient):
         timeout_seconds: float = CALL_SECONDS,
         check: Check = always,
     ) -> bytes:
+        network, ends_at = self._network, self._network.simulation.now + timeout_seconds
+        if network.happens(network.weather.dialled_slowly):
+            network.simulation.sleep(network.simulation.random.uniform(0, CONNECT_SECONDS))
         check()
-        answer = self._exchange(method, path, body, timeout_seconds)
+        repeated = network.happens(network.weather.repeated)
+        if repeated:
+            self._send_in_vain(method, path, body, timeout_seconds)
+        try:
+            if repeated:
+                check()
+            answer = self._exchange(method, path, body, max(ends_at - network.simulation.now, 0.1))
+        except Refused as error:
+            raise OutcomeUnknown(f"no answer, and then {error}") if repeated else error from None
+        if repeated and answer.status >= 300 and answer.status not in _SETTLING:
+            raise OutcomeUnknown(f"no answer, and then {answer.status}: {message_of(answer.body)}")
         if not 200 <= answer.status < 300:
             raise error_of(answer.status, answer.body)
         return answer.body
+
+    def _send_in_vain(self, method: str, path: str, body: bytes, patience_seconds: float) -> None:
+        """The call arrives or not, and then its connection ends without a byte."""
+        network, seconds = self._network, self._network.delay()
+        if network.happens(0.5) and not network.api.down:
+            network.simulation.after(seconds, lambda: network.api.handle(self._process, method, path, body))
+        network.simulation.sleep(seconds + network.simulation.random.uniform(0, max(patience_seconds - seconds, 0)))
 
     def close(self) -> None:
         pass

@@ -171,7 +171,7 @@ class Misfortune:
                 [self._cut] * 4
                 + [self._compact] * 2
                 + [self._hang, self._mute, self._lose_next, self._silence, self._lag]
-                + [self._outage, self._pause, self._skew, self._depose]
+                + [self._outage, self._pause, self._suspend, self._skew, self._depose]
             )
             self._random.choice(deeds)()
             self._simulation.after(self._random.expovariate(0.3), self._act)
@@ -234,6 +234,12 @@ class Misfortune:
         seconds = self._random.choice((0.5, 3.0, 12.0, 25.0)) * self._random.random()
         process.paused_until = self._simulation.now + seconds
         self._simulation.tell(f"misfortune: {process.name} stands still for {seconds:.1f} s")
+
+    def _suspend(self) -> None:
+        process = self._random.choice(self._processes())
+        seconds = self._random.choice((3.0, 12.0, 25.0)) * self._random.random()
+        self._simulation.suspend(process, seconds, boot_clock_stops=self._random.random() < 0.5)
+        self._simulation.tell(f"misfortune: the machine of {process.name} is suspended for {seconds:.1f} s")
 
     def _depose(self) -> None:
         """Somebody's renewals do not arrive for so long that another may lead; all else that it does, does."""

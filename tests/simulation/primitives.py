@@ -48,7 +48,7 @@ class Primitives:
             monotonic=lambda: self._clock(simulation).monotonic(),
             perf_counter=lambda: self._clock(simulation).monotonic(),
             CLOCK_BOOTTIME=time.CLOCK_BOOTTIME,
-            clock_gettime=lambda _: self._clock(simulation).monotonic(),
+            clock_gettime=lambda _: self._clock(simulation).boot(),
         )
 
         self.random = SimpleNamespace(Random=lambda *seed: Random(*(seed or (simulation.random.random(),))))

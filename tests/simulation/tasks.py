@@ -35,6 +35,8 @@ class Process:
         skew: what its wall clock is ahead, in seconds.
         ending: it was asked to end.
         paused_until: it stands still till then (SIGSTOP), in true seconds.
+        suspended_seconds: for how long its monotonic clock has stood still, with its machine.
+        boot_lost_seconds: for how much of that its boot clock has, too.
         facts: what the simulation wants to know of it.
     """
 
@@ -45,6 +47,8 @@ class Process:
     alive: bool = True
     ending: bool = False
     paused_until: float = 0.0
+    suspended_seconds: float = 0.0
+    boot_lost_seconds: float = 0.0
     tasks: list[Task] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
 
@@ -126,10 +130,27 @@ class Simulation:
         self._parked += 1
         task.ticket = ticket = object()
         if seconds is not None:
-            self.after(max(seconds, 0.0) / task.process.rate, lambda: self._resume(task, ticket, woken=False))
+            self._set_alarm(task, ticket, max(seconds, 0.0) / task.process.rate)
         woken: bool = self.hub.switch()
         self._awake()
         return woken
+
+    def _set_alarm(self, task: Task, ticket: object, seconds: float) -> None:
+        before = task.process.suspended_seconds
+
+        def ring() -> None:
+            if suspended := task.process.suspended_seconds - before:  # the clock of the alarm stood still
+                self._set_alarm(task, ticket, suspended)
+            else:
+                self._resume(task, ticket, woken=False)
+
+        self.after(seconds, ring)
+
+    def suspend(self, process: Process, seconds: float, *, boot_clock_stops: bool) -> None:
+        """Its machine sleeps for so long, and its clocks with it."""
+        process.paused_until = max(process.paused_until, self.now + seconds)
+        process.suspended_seconds += seconds
+        process.boot_lost_seconds += seconds * boot_clock_stops
 
     def wake(self, task: Task) -> None:
         """A parked task goes on, in its turn."""
@@ -216,7 +237,14 @@ class ProcessClock:
         return self.EPOCH + self._simulation.now + self._process.skew
 
     def monotonic(self) -> float:
-        return 1000.0 + self._process.rate * (self._simulation.now - self._process.born_at)
+        return self._since_boot(self._process.suspended_seconds)
+
+    def boot(self) -> float:
+        return self._since_boot(self._process.boot_lost_seconds)
 
     def moment(self) -> Moment:
-        return Moment(self.monotonic(), self.monotonic(), self.now())
+        return Moment(self.monotonic(), self.boot(), self.now())
+
+    def _since_boot(self, lost_seconds: float) -> float:
+        process = self._process
+        return 1000.0 + process.rate * (self._simulation.now - process.born_at - lost_seconds)

@@ -8,16 +8,20 @@ from typing import Any
 
 from extender.cache.cache import Cache, NodeCheck
 from extender.cache.pod_states import PodState
+from extender.cluster.election.election import Election
+from extender.cluster.election.elector import LeaderElector
+from extender.cluster.election.lease import LeaseClient
 from extender.framework.status import Refusal
 from extender.model.kinds import KINDS
 from extender.model.meta import Object
-from extender.runtime.clock import NO_DEADLINE, Deadline
+from extender.runtime.clock import NO_DEADLINE, Clock, Deadline
 from extender.runtime.ports import LONG_AGO
+from extender.runtime.unsettled import Settlement
 from extender.table import PodInfo, Table
 from extender.web.telemetry.metrics import Metrics
 from extender.web.telemetry.scheduler_metrics import SchedulerMetrics
 from tests.simulation.judge import Judge, Knowledge
-from tests.simulation.tasks import Process, Simulation, Task
+from tests.simulation.tasks import Process, ProcessClock, Simulation, Task
 
 
 class WitnessedCache(Cache):
@@ -93,6 +97,21 @@ class WitnessedCache(Cache):
     def _seen(self, kind: str, objects: Sequence[Object]) -> None:
         newest = max((int(obj.metadata.resource_version) for obj in objects), default=0)
         self._versions[kind] = max(self._versions.get(kind, 0), newest)
+
+
+class WitnessedElector(LeaderElector):
+    """Lets the judge ask if its process leads."""
+
+    simulation: Simulation
+
+    def __init__(
+        self, lease: LeaseClient, election: Election, eligible: Callable[[], bool], settlement: Settlement, clock: Clock
+    ) -> None:
+        super().__init__(lease, election, eligible, settlement, clock)
+        assert self.simulation.current is not None
+        process = self.simulation.current.process
+        clock_of_process = ProcessClock(self.simulation, process)
+        process.facts["leads"] = lambda: election.leading(clock_of_process.moment())
 
 
 class Alarm:

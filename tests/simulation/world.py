@@ -22,7 +22,13 @@ from tests.simulation.replica import DEVICES, FOLLOWED, STORAGE, Replica
 from tests.simulation.stock_scheduler import StockScheduler
 from tests.simulation.storage import Storage
 from tests.simulation.tasks import Killed, Process, Simulation, Violation
-from tests.simulation.witness import Alarm, AlarmingMetrics, AlarmingSchedulerMetrics, WitnessedCache
+from tests.simulation.witness import (
+    Alarm,
+    AlarmingMetrics,
+    AlarmingSchedulerMetrics,
+    WitnessedCache,
+    WitnessedElector,
+)
 
 # Sooner than a binding that a dead process has sent may arrive.
 SHORTEST_RESTART_SECONDS = 0.5
@@ -80,6 +86,7 @@ class World:
         self.plan, self.judge = plan, Judge(simulation)
         self.api = ApiServer(simulation, self.judge, [KINDS[name].path for name in (*FOLLOWED, *STORAGE, *DEVICES)])
         self.judge.collections = lambda: self.api.collections
+        self.judge.processes = self._processes
         self.network = Network(simulation, self.api, replace(plan.weather))
         self.replicas: list[Replica | OwnScheduler] = []
         self.scheduler: StockScheduler | None = None
@@ -137,6 +144,7 @@ class World:
         stand_ins: dict[str, object] = {
             "extender.cluster.http.credentials.ServiceAccount": NoCredentials,
             "extender.app.feed.KubeClient": lambda *_: SimulatedKubeClient(self.network, self._current()),
+            "extender.app.feed.LeaderElector": WitnessedElector,
             "extender.app.live_lookups.identify": lambda _: ("simulation", "none"),
             "extender.app.housekeeping.Cache": WitnessedCache,
             "extender.verbs.filter_best.Random": lambda: Random(self.simulation.random.random()),
@@ -198,7 +206,7 @@ class World:
             if self.replicas[index] is not dead:
                 return
             old = dead.process
-            process = Process(old.name, old.rate, old.skew, old.born_at)
+            process = replace(old, alive=True, ending=False, tasks=[], facts={})
             answer = self.plan.filter_answer
             self.replicas[index] = Replica(
                 self.simulation, self.judge, process, elects=self._elects, filter_answer=answer, writes=writes
@@ -319,7 +327,7 @@ class World:
         require(known == nodes, f"{name}: the nodes held are not those of the API server: {_unlike(known, nodes)}")
 
 
-WITNESSES = (Alarm, Pages, WitnessedCache, WitnessedPreemptions, WitnessedQueue)
+WITNESSES = (Alarm, Pages, WitnessedCache, WitnessedElector, WitnessedPreemptions, WitnessedQueue)
 
 
 def _introduced(stand_in: object, to: dict[str, object]) -> object:
