@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
@@ -71,6 +71,17 @@ class Lives:
     def terminate(self) -> None:
         """SIGTERM; does not wait for the end."""
         os.kill(self.running.process.pid, signal.SIGTERM)
+
+    def stop_for(self, block: Callable[[], object]) -> None:
+        """SIGSTOP to all of it, until the block has ended."""
+        pids = [pid for pid in (self.running.process.pid, self._worker()) if pid]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            block()
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
 
     def kill(self) -> None:
         """SIGKILL to all of it, if it lives."""

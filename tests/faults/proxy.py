@@ -15,7 +15,7 @@ import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from tests.faults.client import Client, ClientGoneError, Request
 from tests.faults.injection import Call, Fault, Injection, Injector
@@ -40,6 +40,7 @@ class FaultyProxy:
 
     Attributes:
         answered: (method and path, status) of what the API server has answered.
+        swallowed: the number of requests that were swallowed.
     """
 
     def __init__(self, directory: Path, upstream_port: int, injector: Injector) -> None:
@@ -58,6 +59,11 @@ class FaultyProxy:
         self._is_held: Callable[[Request], bool] = lambda _: False
         self._resets_held = False
         self._held: list[Request] = []
+        self._is_lost: Callable[[Request], bool] = lambda _: False
+        self._is_swallowed: Callable[[Request], bool] = lambda _: False
+        self._swallow_seconds = 0.0
+        self.swallowed = 0
+        self._idle: set[Client] = set()
         self._blind = asyncio.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="faulty-proxy", daemon=True)
@@ -72,7 +78,7 @@ class FaultyProxy:
         return self
 
     def __exit__(self, *_: object) -> None:
-        asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(cancel_all(), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
         self._loop.close()
@@ -118,6 +124,18 @@ class FaultyProxy:
         for request in held:
             asyncio.run_coroutine_threadsafe(self._deliver_late(request, 0.0), self._loop).result(10)
 
+    def lose(self, is_lost: Callable[[Request], bool]) -> None:
+        """Such requests do not reach the API server from now on, and get a reset."""
+        self._is_lost = is_lost
+
+    def swallow(self, is_swallowed: Callable[[Request], bool], seconds: float) -> None:
+        """The next such request does not reach the API server, and its connection ends so much later without a byte."""
+        self._is_swallowed, self._swallow_seconds = is_swallowed, seconds
+
+    def end_idle(self) -> None:
+        """Ends the connections that wait for a request."""
+        asyncio.run_coroutine_threadsafe(self._end_idle(), self._loop).result(10)
+
     def blind(self) -> None:
         """From now on watches end with 410 and lists fail."""
         self._loop.call_soon_threadsafe(self._blind.set)
@@ -126,7 +144,14 @@ class FaultyProxy:
         client, upstream = Client(reader, writer), None
         try:
             while True:
+                self._idle.add(client)
                 request = await client.request()
+                self._idle.discard(client)
+                if self._is_lost(request):
+                    client.reset()
+                    raise _Ended
+                if self._is_swallowed(request):
+                    await self._swallow(client)
                 if self._is_held(request):
                     await self._hold_back(client, request)
                 if self._blind.is_set() and request.call is Call.LIST:
@@ -141,6 +166,7 @@ class FaultyProxy:
         except (ClientGoneError, OSError, _Ended):
             pass  # the end of this connection, as it happens or as it was meant
         finally:
+            self._idle.discard(client)
             client.close()
             if upstream is not None:
                 upstream.close()
@@ -180,6 +206,16 @@ class FaultyProxy:
             await client.unless_gone(asyncio.sleep(_LONG_SECONDS))
         client.reset()
         raise _Ended
+
+    async def _swallow(self, client: Client) -> None:
+        self._is_swallowed = lambda _: False
+        self.swallowed += 1
+        await client.unless_gone(asyncio.sleep(self._swallow_seconds))
+        raise _Ended
+
+    async def _end_idle(self) -> None:
+        for client in self._idle:
+            client.close()
 
     async def _hang(self, client: Client, injection: Injection) -> None:
         await client.unless_gone(asyncio.sleep(injection.hang_seconds))
@@ -311,7 +347,13 @@ def proxy_before(control_plane: ControlPlane, injector: Injector) -> FaultyProxy
     return FaultyProxy(control_plane.directory, int(control_plane.server.rpartition(":")[2]), injector)
 
 
-def kubeconfig_through(proxy: FaultyProxy, control_plane: ControlPlane, directory: Path) -> Path:
+class Way(Protocol):
+    """Something on a port of 127.0.0.1 that leads to an API server."""
+
+    port: int
+
+
+def kubeconfig_through(proxy: Way, control_plane: ControlPlane, directory: Path) -> Path:
     """The administrator's kubeconfig, by way of the proxy."""
     document = json.loads(control_plane.kubeconfig.read_text())
     document["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{proxy.port}"
@@ -374,7 +416,7 @@ async def _send_interim(client: Client, seconds: float) -> None:
         await asyncio.sleep(_INTERIM_SECONDS)
 
 
-async def _cancel_all() -> None:
+async def cancel_all() -> None:
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
