@@ -40,7 +40,7 @@ class Gate:
         self._loop.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError):
+        with suppress(OSError, asyncio.CancelledError):
             await asyncio.sleep(self.dial_seconds)
             target_reader, target_writer = await asyncio.open_connection("127.0.0.1", self._target)
             await asyncio.gather(_relay(reader, target_writer), _relay(target_reader, writer))
