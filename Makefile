@@ -47,7 +47,7 @@ soak: $(READY) ## provoke faults at length: 2,000 pods, 20 deaths, 40 leaders, 1
 	SOAK=1 $(VENV)/bin/pytest -s tests/faults
 
 test-faults: $(READY) ## hold every kind of write back while its sender ends in every way, on a real API server; takes an hour
-	FAULTS=1 $(VENV)/bin/pytest tests/faults/test_unsettled_writes.py
+	FAULTS=1 $(VENV)/bin/pytest tests/faults/test_unsettled_writes.py tests/faults/test_terms.py
 
 test-strangers: $(READY) ## open 500 connections a second from two addresses beside probes of both ports; about five minutes
 	$(VENV)/bin/python -m tests.faults.strangers
