@@ -27,7 +27,7 @@ class Moment(NamedTuple):
 
     def longest_since(self, earlier: Moment) -> float:
         """Returns the seconds since `earlier` by the clock that shows the most."""
-        return max(now - then for now, then in zip(self, earlier, strict=True))
+        return max(self.monotonic - earlier.monotonic, self.boot - earlier.boot, self.wall - earlier.wall)
 
 
 class Clock(Protocol):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
@@ -215,14 +214,15 @@ class Fence:
 
     def check(self) -> None:
         """Raises Refused, with status 503, if this process does not lead."""
-        self._check(self._term())
+        self._require(self._term() != 0)
 
     def begin(self) -> Check:
         """Returns a check which raises Refused, with status 503, unless this process still leads in the same term."""
-        return partial(self._check, self._term())
+        term = self._term()
+        return lambda: self._require(self._term() == term != 0)
 
-    def _check(self, term: int) -> None:
-        if not term or term != self._term():
+    def _require(self, leads: bool) -> None:
+        if not leads:
             raise Refused("this process is not the leader, so it must not write", 503)
 
 

@@ -128,7 +128,7 @@ def test_only_the_leader_writes(write: Write) -> None:
 @pytest.mark.parametrize("ended", [pytest.param(0, id="it leads no more"), pytest.param(2, id="it leads again")])
 def test_a_leader_that_loses_the_lease_while_it_dials_sends_nothing(ended: int) -> None:
     """The fence is asked as the write begins, and again just before it is sent."""
-    server, terms = Server(), iter([1, 1, 1, ended])
+    server, terms = Server(), iter([1, 1, ended])
     with pytest.raises(Refused, match="not the leader"):
         LeaderClient(server, Fence(settled(), lambda: next(terms))).call("POST", "/api/v1/pods", b"{}")
     with pytest.raises(Refused, match="not the leader"):
