@@ -30,7 +30,7 @@ from tests.faults.proxy import FaultyProxy, kubeconfig_through, proxy_before
 from tests.faults.test_restored import RestorablePlane
 from tests.faults.test_unsettled_writes import leads
 from tests.running import ONLY_EXTENDER, extender_entry
-from tests.stock.api_client import ApiClient
+from tests.stock.api_client import ApiClient, ApiError
 from tests.stock.build import Binaries
 from tests.stock.control_plane import ControlPlane
 from tests.stock.process import Process
@@ -52,8 +52,14 @@ TIMES = {
     "EXTENDER_RETRY_PERIOD_SECONDS": "0.4",
 }
 IDENTITY = "EXTENDER_IDENTITY"
-# The API server is restored within a term.
-LONG_TIMES = {**TIMES, "EXTENDER_LEASE_DURATION_SECONDS": "40", "EXTENDER_RENEW_DEADLINE_SECONDS": "30"}
+# The API server is restored within a term, and while a write is in flight.
+LONG_TIMES = {
+    "EXTENDER_SETTLE_SECONDS": "15",
+    "EXTENDER_ASSUMED_TTL_SECONDS": "15",
+    "EXTENDER_LEASE_DURATION_SECONDS": "40",
+    "EXTENDER_RENEW_DEADLINE_SECONDS": "30",
+    "EXTENDER_RETRY_PERIOD_SECONDS": "0.4",
+}
 
 
 def is_binding(request: Request) -> bool:
@@ -110,19 +116,26 @@ class Duel:
     gate: Gate | None = None
 
     def bind(self, name: str, *processes: Lives) -> None:
-        """Creates the pod, and asks these processes to bind it until there is a bound pod, or that they ended."""
+        """Creates the pod, and has these processes bind it."""
         self.scene.create(name)
+        self.ask(name, *processes)
+
+    def ask(self, name: str, *processes: Lives) -> None:
+        """Asks these processes again and again to bind the pod, until a pod is bound; `schedule` needs not be asked."""
         if self.verb == "serve":
             threading.Thread(target=self._ask_again_and_again, args=(name, processes), daemon=True).start()
 
     def _ask_again_and_again(self, name: str, processes: tuple[Lives, ...]) -> None:
         uid = self.scene.client.get("Pod", name)["metadata"]["uid"]
         ends_at = time.monotonic() + END_SECONDS
-        while time.monotonic() < ends_at and not self.scene.bound():
+        is_over = False
+        while time.monotonic() < ends_at and not is_over:
             for each in processes:
                 if not each.ended:
                     _ask_to_bind(each, name, uid)
             time.sleep(0.1)
+            with suppress(OSError, ApiError):
+                is_over = bool(self.scene.bound())
 
 
 def _ask_to_bind(process: Lives, name: str, uid: str) -> None:
@@ -321,17 +334,23 @@ if WHOLE:  # it restarts the API server twice, and so takes two minutes
             assert wait_until(lambda: leads(earlier, elects=True), END_SECONDS), earlier.log()
             stack.enter_context(leader)
             assert wait_until(lambda: "held by earlier" in leader.said(), END_SECONDS)
+            for name in ("a", "b"):
+                scene.create(name)
             plane.copy()
             earlier.terminate()
+            scene.client = plane.client
             assert wait_until(lambda: leads(leader, elects=True), 2 * END_SECONDS), leader.log()
             earlier.start()
             assert wait_until(earlier.said, END_SECONDS)
+            scene.hold()
+            duel = Duel("serve", scene, leader, earlier)
+            duel.ask("a", leader)
+            assert wait_until(lambda: proxy.held, END_SECONDS), leader.log()
+            sent_at = time.monotonic()
             plane.restore()
             scene.client = plane.client
-            duel = Duel("serve", scene, leader, earlier)
-            scene.hold()
-            duel.bind("a", leader)
-            assert wait_until(lambda: proxy.held, END_SECONDS), leader.log()
-            duel.bind("b", earlier)
-            scene.release_late()
+            duel.ask("b", earlier)
+            time.sleep(max(0.0, sent_at + 14.0 - time.monotonic()))
+            proxy.let_pass()
+            proxy.release()
             scene.check()

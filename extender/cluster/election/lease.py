@@ -258,9 +258,9 @@ class CheckedClient(Caller):
         """See Caller. Raises Refused with status 503 if the call is a write and this process does not lead."""
         if method == "GET":
             return self._client.call(method, path, body, content_type, timeout_seconds)
-        check = self._fence.begin()
+        in_this_term = self._fence.begin()
         with self._recorded(method, path):
-            return self._client.call(method, path, body, content_type, timeout_seconds, check)
+            return self._client.call(method, path, body, content_type, timeout_seconds, in_this_term)
 
     def _recorded(self, method: str, path: str) -> AbstractContextManager[None]:  # noqa: ARG002  # for subclasses
         return nullcontext()
