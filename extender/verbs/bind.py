@@ -144,6 +144,12 @@ class Bind:
     A call can be repeated safely with the same UID and node. Concurrent calls for one pod share one Binding. If the
     caller repeats a call because the answer was lost, bind posts the Binding again, because only the API server knows
     whether the pod is bound.
+
+    Args:
+        permits: runs users' rules at Reserve and Permit. `permits.settle` must be called regularly.
+        permit_wait: limits the waits at Permit; without it, a pod that would have to wait is refused.
+        quorum: makes members of a gang wait for each other; without it, each member is bound alone.
+        fence: returns a check that lets a Binding pass only in the present term of this process.
     """
 
     name = "bind"
@@ -161,13 +167,6 @@ class Bind:
         quorum: GroupQuorum | None = None,
         fence: Callable[[], Check] = lambda: always,
     ) -> None:
-        """
-        Args:
-            permits: runs users' rules at Reserve and Permit. `permits.settle` must be called regularly.
-            permit_wait: limits the waits at Permit; without it, a pod that would have to wait is refused.
-            quorum: makes members of a gang wait for each other; without it, each member is bound alone.
-            fence: returns a check that lets a Binding pass only in the present term of this process.
-        """
         self._cache = cache
         self._profiles = profiles
         self._binder = binder
