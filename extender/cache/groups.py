@@ -252,7 +252,7 @@ class GroupStates:
         if group is None:
             return f"waiting for {root.kind} {root.key} to appear"
         if self._parent_of(group) is not None:  # groups in a cycle have no root
-            return f"waiting for {root.kind} {root.key}: its parents form a cycle"
+            return f"waiting for {root.kind} {root.key}: cycle detected in composite pod group hierarchy"
         groups: list[PodGroup | CompositePodGroup] = []
         pending = [(group, 1)]
         while pending:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+from extender.model.devices.slices import ResourceSlice
 from extender.model.pod import Pod
 from extender.offline.state import ClusterState
 from extender.runtime.text import counted
@@ -22,7 +23,8 @@ def remarks_on(state: ClusterState, pods: Sequence[Pod]) -> list[str]:
         f"{counted(count, 'pod')} with schedulerName {name}: judged here by the rules of {first}"
         for name, count in sorted(schedulers.items())
     ]
-    return [*judged, *unasked_extenders(state, pods), *failing_reserve(state, pods)]
+    claims = [*failing_reserve(state, pods), *invalid_policies(state, pods)]
+    return [*judged, *unasked_extenders(state, pods), *claims]
 
 
 def other_scheduler(pod: Pod, state: ClusterState) -> str | None:
@@ -36,6 +38,18 @@ def unasked_extenders(state: ClusterState, pods: Sequence[Pod]) -> Iterator[str]
     for extender in state.profiles.extenders:
         if any(map(extender.is_interested, pods)):
             yield f"the extender {extender.url_prefix} is not asked here: it may refuse or prefer nodes"
+
+
+def invalid_policies(state: ClusterState, pods: Iterable[Pod]) -> Iterator[str]:
+    """Yields a remark on each device that no claim of these pods can get, because of its capacity's faulty policy."""
+    if not any(pod.spec.resource_claims for pod in pods):
+        return
+    for resource_slice in state.table.objects.all(ResourceSlice).values():
+        for device in resource_slice.spec.devices or ():
+            for name, offered in (device.capacity or {}).items():
+                if (step := offered.invalid_step) is not None:
+                    where = f"ResourceSlice {resource_slice.name}: device {device.name}: capacity {name}"
+                    yield f"{where} has no valid policy, so no claim gets the device: validRange.step is {step}"
 
 
 def failing_reserve(state: ClusterState, pods: Iterable[Pod]) -> Iterator[str]:

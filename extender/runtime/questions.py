@@ -60,6 +60,11 @@ def time_limit(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, previous)
 
 
+def seconds_left() -> float:
+    """Returns how much time `time_limit` leaves for the question; 0 if there is no limit."""
+    return signal.getitimer(signal.ITIMER_REAL)[0] if hasattr(signal, "getitimer") else 0.0
+
+
 def in_child(work: Callable[[], T], seconds: float = SECONDS, memory_bytes: int = MEMORY_BYTES) -> T:
     """Runs `work` in a child process with a copy of this process's memory; returns its result, which is pickled.
 

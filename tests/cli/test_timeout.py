@@ -71,7 +71,6 @@ def hard(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("arguments", "known"),
     [
         pytest.param(("explain", "ml/p"), "", id="a pod"),
-        pytest.param(("explain",), "; 0 of 1 pending pod are explained", id="all pods"),
         pytest.param(("simulate",), "; 0 of 1 pod are placed", id="a simulation"),
     ],
 )
@@ -82,6 +81,24 @@ def test_a_question_ends_in_time_and_says_what_took_it(hard: Path, arguments: tu
     assert (done.returncode, done.stdout) == (NO_ANSWER_IN_TIME, "")
     told = f"no answer within 3 s: the claim ml/rc took the time; pod ml/p needs it{known}"
     assert done.stderr == f"error: {told} (--timeout sets the limit)\n"
+
+
+def test_a_list_names_the_pod_that_takes_too_long_and_answers_the_others(hard: Path, tmp_path: Path) -> None:
+    items = json.loads(hard.read_text())["items"]
+    easy = [make_pod(f"easy-{n}", namespace="ml").node_selector(none="here").obj() for n in range(5)]
+    path = tmp_path / "cluster.json"
+    path.write_text(cluster_of(*items, *easy))
+    done = subprocess.run(
+        [EXTENDER, "explain", "-A", "--cluster", path, "--timeout", "20", "-o", "json"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    blockers = {each["name"]: each["blocker"] for each in json.loads(done.stdout)["pending"]}
+    late = blockers.pop("p")
+    assert late == "no verdict within its share of the time: the claim ml/rc took the time; pod ml/p needs it"
+    assert set(blockers) == {f"easy-{n}" for n in range(5)}
+    assert all("affinity/selector" in blocker for blocker in blockers.values())
 
 
 def test_each_case_of_a_batch_has_its_own_time(hard: Path) -> None:

@@ -70,13 +70,17 @@ def test_a_device_without_the_requested_capacity_does_not_fit() -> None:
             "passes|representable|exceeds",
             id="beyond int64",
         ),
-        pytest.param("1", {"validRange": {"min": "1", "step": "0"}}, "step must be greater than zero", id="no step"),
-        pytest.param("1", {"validRange": {"min": "1", "step": "-2"}}, "step must be greater than zero", id="backwards"),
     ],
 )
 def test_an_amount_that_cannot_be_represented_is_an_error(requested: str, policy: dict[str, Any], message: str) -> None:
     with pytest.raises(CapacityError, match=message):
         consumed({"memory": requested}, capacity("80Gi", **policy))
+
+
+@pytest.mark.parametrize("step", ["0", "-2", "0.0"])
+@pytest.mark.parametrize("requested", [{}, {"memory": "1"}, {"memory": "4"}])
+def test_a_device_whose_range_has_no_valid_step_takes_no_request(step: str, requested: dict[str, Any]) -> None:
+    assert consumed(requested, capacity("80Gi", validRange={"min": "1", "step": step})) is None
 
 
 @settings(deadline=None)

@@ -9,7 +9,18 @@ from extender.offline.manifests.objects import to_object, with_defaults
 from extender.offline.nodes import all_nodes
 from extender.offline.state import ClusterState
 from extender.policy.loading import read
-from tests.builders import NodeBuilder, Object, make_device_class, make_node, make_pod, make_resource_claim
+from tests.builders import (
+    NodeBuilder,
+    Object,
+    make_claim,
+    make_device,
+    make_device_class,
+    make_node,
+    make_pod,
+    make_request,
+    make_resource_claim,
+    make_resource_slice,
+)
 
 NODE = make_node("n").capacity(cpu="4").obj()
 GPU = "example.com/gpu"
@@ -73,6 +84,31 @@ def test_a_note_says_that_a_scheduler_cannot_reserve_devices_without_their_filte
     assert cluster.explain("default/p").fits
     assert cluster.explain("default/p").notes == (expected if is_noted else [])
     assert cluster.simulate().notes == (expected if is_noted else [])
+
+
+def test_a_device_whose_capacity_has_no_valid_policy_is_left_out_with_a_note_and_the_others_are_used() -> None:
+    devices = resource_slice("0"), resource_slice("2")
+    claim = make_claim("c", make_request("r", "gpu", capacity={"requests": {"memory": "3"}}))
+    pod = make_pod("p").resource_claim("c")
+    note = (
+        "ResourceSlice gpus-0: device d-0: capacity memory has no valid policy, so no claim gets the device: "
+        "validRange.step is 0"
+    )
+    both = Cluster.from_objects([NODE, make_device_class("gpu"), *devices, claim, pod.obj()])
+    assert both.explain("default/p").fits
+    assert both.explain("default/p").notes == [note]
+    faulty = Cluster.from_objects([NODE, make_device_class("gpu"), devices[0], claim, pod.obj()])
+    assert not faulty.explain("default/p").fits
+    assert faulty.explain("default/p").notes == [note]
+
+
+def resource_slice(step: str) -> Object:
+    """One device that may be shared in steps of this size."""
+    policy = {"default": "1", "validRange": {"min": "1", "step": step}}
+    device = make_device(f"d-{step}", capacity={"memory": {"value": "8", "requestPolicy": policy}})
+    built = make_resource_slice("n", "gpu.example.com", {**device, "allowMultipleAllocations": True})
+    built["metadata"]["name"] = built["spec"]["pool"]["name"] = f"gpus-{step}"
+    return built
 
 
 def test_pods_of_other_schedulers_are_named_wherever_they_are_judged() -> None:

@@ -163,7 +163,7 @@ def test_a_cycle_of_groups_holds_back_its_own_members_only(parents: dict[str, st
     assert waiting(world, Tier.GATED) == ["a", "b"]
     assert nodes_of(world, "abc") == ["", "", "n1"]
     assert world.cache.groups.shortage("default/left") == (
-        "waiting for CompositePodGroup default/tree: its parents form a cycle"
+        "waiting for CompositePodGroup default/tree: cycle detected in composite pod group hierarchy"
     )
     world.put(make_composite_pod_group(leaves, 1))
     world.pass_time(5)

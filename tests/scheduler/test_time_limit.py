@@ -197,6 +197,57 @@ def test_every_attempt_has_a_deadline_and_ends_in_an_error_and_a_backoff(profile
     assert "p" in {info.pod.name for info in world.queue.pods()[Tier.BACKOFF]}
 
 
+def slow_world(*others: PodBuilder, seconds: float = 4.1) -> World:
+    """A cluster in which an attempt of the pod `p` takes so long; the limit is 4 s."""
+    clock = ManualClock()
+
+    def delay(pod: Pod) -> None:
+        if pod.name == "p":
+            clock.advance(seconds)
+
+    profile = predicate_of_columns(delay)
+    *in_tree, slow = profile.predicates
+    profile = replace(profile, predicates=[slow, *in_tree])  # the time is looked at before each rule
+    return World(node("n1"), pod("p"), *others, profile=profile, clock=clock, limit=TimeLimit(clock, 4.0))
+
+
+def test_an_attempt_that_ran_out_of_its_time_says_so_in_condition_and_event() -> None:
+    world = slow_world()
+    world.attempt()
+    [(_, reason, condition, _)] = world.conditions
+    [(_, event, note)] = world.events
+    assert (reason, event) == ("SchedulerError", "FailedScheduling")
+    assert condition.startswith("no decision within 4 s: ")
+    assert note == f"{condition} (its last attempt took 4.1 s, so others go first)"
+
+
+def test_an_attempt_gives_way_to_others_and_says_so_in_condition_and_event() -> None:
+    world = slow_world(make_pod("other", "shop").uid("other").scheduler(NAME).req(cpu="1"), seconds=0.6)
+    world.attempt()
+    [(name, reason, condition, _)] = world.conditions
+    [(_, _, note)] = world.events
+    assert (name, reason) == ("p", "SchedulerError")
+    assert condition.startswith("gave way to other pods after 0.6 s: stopped before ")
+    assert note == f"{condition} (its last attempt took 0.6 s, so others go first)"
+
+
+@pytest.mark.parametrize(("seconds", "others"), [(4.1, ()), (0.6, ("other",))], ids=["no time left", "gave way"])
+def test_an_attempt_that_ran_out_of_its_time_is_not_woken_by_events_of_the_cluster(
+    seconds: float, others: tuple[str, ...]
+) -> None:
+    named = [make_pod(name, "shop").uid(name).scheduler(NAME).req(cpu="1") for name in others]
+    world = slow_world(*named, seconds=seconds)
+    world.settle()
+    for number in range(20):
+        world.put(node(f"new-{number}"))
+        world.put(make_pod(f"gone-{number}").uid(f"gone-{number}").node("n1").req(cpu="1"))
+        world.settle()
+        world.delete("Pod", f"default/gone-{number}")
+        world.settle()
+    assert [each[0] for each in world.conditions].count("p") == 1
+    assert [info.pod.name for info in world.queue.pods()[Tier.BACKOFF]] == ["p"]
+
+
 def test_the_time_of_extenders_does_not_count_in_an_attempt() -> None:
     clock = ManualClock()
     cycle = SchedulingCycle(provider("DefaultProvider"), Random(0), with_extender(clock, seconds=30.0))

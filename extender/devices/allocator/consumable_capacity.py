@@ -35,6 +35,8 @@ def consumed(
     """
     if not requests.keys() <= capacity.keys():
         return None
+    if any(offered.invalid_step is not None for offered in capacity.values()):
+        return None
     amounts = {name: _amount(name, requests.get(name), offered, fractional) for name, offered in capacity.items()}
     if any(_violates(amounts[name], offered.request_policy, fractional) for name, offered in capacity.items()):
         return None
@@ -59,8 +61,6 @@ def quantity_of(nanos: int) -> str:
 
 def _amount(name: str, requested: Quantity, offered: DeviceCapacity, fractional: bool) -> int:
     policy = offered.request_policy
-    if policy and policy.valid_range and policy.valid_range.step is not None and nano(policy.valid_range.step) <= 0:
-        raise CapacityError(f'capacity "{name}": no valid policy: validRange.step must be greater than zero')
     if requested is None:
         default = policy.default if policy else None
         amount = nano(offered.value if default is None else default)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from extender.model.meta import Int64, NodeSelector, Object, Value
-from extender.model.quantity import Quantity
+from extender.model.quantity import Quantity, nano
 
 QualifiedName = str  # "domain/identifier"; without a domain, the driver's name is the domain
 
@@ -49,6 +49,15 @@ class CapacityRequestPolicy(Value, frozen=True):
 class DeviceCapacity(Value, frozen=True):
     value: Quantity = None
     request_policy: CapacityRequestPolicy | None = None
+
+    @property
+    def invalid_step(self) -> Quantity | None:
+        """The step of the policy's range, if it is not above zero. The API server refuses it, but a file may have it.
+
+        No amount is valid for such a capacity, so no request can take the device.
+        """
+        valid = self.request_policy and self.request_policy.valid_range
+        return valid.step if valid and valid.step is not None and nano(valid.step) <= 0 else None
 
 
 class Counter(Value, frozen=True):

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from extender.engine import DecisionLimit
+from extender.errors import DeadlineExceeded, TooExpensive, explained
+from extender.model.pod import Pod
 from extender.model.selectors import EVERYTHING, Selector
 from extender.offline.documents.codes import CauseCode
 from extender.offline.explain.explanation import Explanation
@@ -15,10 +19,13 @@ from extender.offline.explain.group import GroupExplanation
 from extender.offline.groups.verdict import GroupVerdicts
 from extender.offline.remarks import other_scheduler
 from extender.offline.state import ClusterState
-from extender.runtime.clock import known_so_far
+from extender.runtime.clock import SystemClock, TimeLimit, known_so_far
 from extender.runtime.near_names import with_suggestion
+from extender.runtime.questions import seconds_left
 from extender.runtime.text import age, aligned, counted, printable
 
+SHARE = 0.2
+"""The part of the remaining time that the decision about one pod of a list may take."""
 FITS = "fits on a node now"
 BESIDE_OTHERS = "no node can take it once the other members of its group are placed"
 
@@ -171,7 +178,8 @@ def pending_pods(
     summaries: list[PendingPod] = []
     with known_so_far(lambda: f"{len(summaries)} of {counted(len(pending), 'pending pod')} are explained"):
         for number, pod in enumerate(pending, 1):
-            summaries.append(_summary(Explanation(state, pod, groups=groups), state))
+            with _share_of_time(state.engine.limit):
+                summaries.append(_judged(state, pod, groups))
             if progress:
                 progress(number, len(pending))
     frequency = Counter(each.cause for each in summaries)
@@ -181,6 +189,30 @@ def pending_pods(
         return fits, -frequency[pod.cause], pod.cause, str(pod.since), pod.namespace, pod.name
 
     return sorted(summaries, key=rank)
+
+
+@contextmanager
+def _share_of_time(limit: DecisionLimit) -> Iterator[None]:
+    """Lets a decision take a part of the time that is left for the question, so that one pod does not take it all."""
+    before, left = limit.time, seconds_left()
+    if left:
+        limit.time = TimeLimit(SystemClock(), left * SHARE)
+    try:
+        yield
+    finally:
+        limit.time = before
+
+
+def _judged(state: ClusterState, pod: Pod, groups: GroupVerdicts) -> PendingPod:
+    """Returns the summary of one pod. If it takes too long, the summary names the object that takes the time."""
+    try:
+        return _summary(Explanation(state, pod, groups=groups), state)
+    except TooExpensive:
+        raise
+    except DeadlineExceeded as error:
+        cause = explained("no verdict within its share of the time", error)
+        since = pod.metadata.creation_timestamp
+        return PendingPod(pod.namespace, pod.name, since, CauseCode.NO_VERDICT, cause, cause, 0, 0, "")
 
 
 def _summary(explanation: Explanation, state: ClusterState) -> PendingPod:

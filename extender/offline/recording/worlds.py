@@ -23,9 +23,9 @@ from extender.framework.profile import Profile, Profiles
 from extender.framework.score import score
 from extender.framework.status import Refusal
 from extender.groups import Composite, GroupDecision, Leaf, Tree
-from extender.groups.group_tree import waiting_members
+from extender.groups.group_tree import too_deep, waiting_members
 from extender.model.pod import Pod
-from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup
+from extender.model.scheduling.pod_groups import MAX_TREE_DEPTH, CompositePodGroup, GroupName, PodGroup
 from extender.offline.policy_forms import AnyPolicy
 from extender.offline.recording.lines import (
     AttemptLine,
@@ -340,10 +340,13 @@ def _check_waiting(tree: Tree, table: Table) -> Sequence[PodInfo]:
     return members
 
 
-def _tree(recorded: GroupTree, table: Table) -> Tree:
+def _tree(recorded: GroupTree, table: Table, level: int = 1) -> Tree:
+    """Returns the recorded tree. Raises MalformedCluster if a group does not exist, or if the tree is too deep."""
+    if level > MAX_TREE_DEPTH:
+        raise MalformedCluster(f"tree: {too_deep(GroupName(recorded.kind, recorded.key))}")
     if recorded.kind == CompositePodGroup.__name__:
         composite = _existing(table.objects.get(CompositePodGroup, recorded.key), recorded)
-        return Composite(composite, [_tree(child, table) for child in recorded.children])
+        return Composite(composite, [_tree(child, table, level + 1) for child in recorded.children])
     group = _existing(table.objects.get(PodGroup, recorded.key), recorded)
     return Leaf(group, list(map(PodInfo, recorded.waiting)), recorded.scheduled)
 

@@ -33,7 +33,7 @@ from extender.offline.recording.replay import as_text, replay, steps_text
 from extender.offline.recording.worlds import Rules
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
-from tests.builders import make_node, make_pod, make_pv, make_pvc
+from tests.builders import make_composite_pod_group, make_node, make_pod, make_pv, make_pvc
 from tests.offline.recording.recorded import RecordedServer, record_timeline
 
 HEADER = {"line": "header", "at": 1, "version": 1, "extender": "0", "settings": {"mode": "serve"}}
@@ -109,6 +109,25 @@ def test_a_step_that_makes_no_sense_is_refused_with_its_number(
     begin = {"line": "checkpoint", "at": 1, "moment": 0, "objects": 0}
     path = written(tmp_path / "r", NODES, begin, line)
     with pytest.raises(ExtenderError, match=f"^step 1: {re.escape(message)}"):
+        replay(path)
+
+
+@pytest.mark.parametrize("levels", [5, 300, 5000])
+def test_a_recorded_tree_that_is_too_deep_is_refused(levels: int, tmp_path: Path) -> None:
+    groups = [make_composite_pod_group(f"c{level}", 1) for level in range(6)]
+    objects = [
+        {**CHANGE, "kind": "CompositePodGroup", "key": f"default/c{level}", "object": group}
+        for level, group in enumerate(groups)
+    ]
+    head = "".join(
+        f'{{"kind": "CompositePodGroup", "key": "default/c{min(level, 5)}", "children": [' for level in range(levels)
+    )
+    group = {"line": "group", "at": 1, "moment": 1, "group": "CompositePodGroup default/c0", "tree": "nested"}
+    begin = {"line": "checkpoint", "at": 1, "moment": 0, "objects": 0}
+    path = written(tmp_path / "r", NODES, begin, *objects, group, CHANGE)
+    path.write_text(path.read_text().replace('"nested"', head + "]}" * levels))
+    expected = "exceeded maximum hierarchy depth at CompositePodGroup default/c4|maximum recursion depth"
+    with pytest.raises(ExtenderError, match=expected):
         replay(path)
 
 
