@@ -331,7 +331,7 @@ if WHOLE:  # it restarts the API server twice, and so takes two minutes
                 for path, name in ((plane.kubeconfig, "earlier"), (through, "leader"))
             )
             stack.enter_context(earlier)
-            assert wait_until(lambda: leads(earlier, elects=True), END_SECONDS), earlier.log()
+            assert wait_until(lambda: leads(earlier, elects=True), 2 * END_SECONDS), earlier.said()
             stack.enter_context(leader)
             assert wait_until(lambda: "held by earlier" in leader.said(), END_SECONDS)
             for name in ("a", "b"):
