@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.errors import ExtenderError, MalformedCluster, MalformedQuantity, RuleFailed, RuleUnanswered
+from extender.errors import ExtenderError, MalformedCluster, MalformedQuantity, RuleFailed, RuleHangs, RuleUnanswered
 from extender.framework.find_fit import FITS, Fit, awaited_pods, find_fit, outside, prepare
 from extender.framework.profile import Profiles
 from extender.framework.score import Scoring, score
@@ -458,6 +458,8 @@ def rule_errors() -> Iterator[None]:
         yield
     except ExtenderError:
         raise
+    except RuleHangs as error:
+        raise RuleFailed(str(error)) from None
     except Exception as error:
         if not (notes := "; ".join(getattr(error, "__notes__", ()))):
             raise

@@ -24,6 +24,8 @@
         │   └── NotFound        404
         └── OutcomeUnknown      the connection ended before the answer; the call may have taken effect
 
+    RuleHangs                   a rule hangs in an offline command; handled as an exception of the rule is
+
 Exceptions of libraries are converted to these where they enter (`cluster`, `extender_v1`, `config`).
 """
 
@@ -106,6 +108,10 @@ class RuleUnanswered(DeadlineExceeded):
     def __init__(self, message: str, call: Future[Any] | None = None) -> None:
         super().__init__(message)
         self.call = call
+
+
+class RuleHangs(Exception):
+    """A user's rule has not returned in an offline command. It ends the command, as an exception of the rule does."""
 
 
 def explained(message: str, error: BaseException) -> str:

@@ -16,6 +16,7 @@ from extender.config.settings import Settings
 from extender.errors import ClusterError
 from extender.framework.permit import Permits
 from extender.model.meta import Object
+from extender.plugins.users.rule_calls import end_abandoned
 from extender.runtime import process_memory
 from extender.runtime.clock import Clock
 from extender.runtime.ports import Lister, Telemetry
@@ -63,6 +64,23 @@ def create_cache(
     if settings.coscheduling:
         cache.groups.use_coscheduling_label()
     return cache
+
+
+class RuleCalls:
+    """Ends calls of users' rules long after their deadline, and warns of those that run on."""
+
+    def __init__(self, clock: Clock, telemetry: Telemetry) -> None:
+        self._clock = clock
+        self._telemetry = telemetry
+        self._known = 0
+
+    def look(self) -> None:
+        stuck = end_abandoned(self._clock.monotonic())
+        self._telemetry.rule_calls_stuck(len(stuck))
+        if len(stuck) > self._known:
+            places = ", ".join(sorted({f"{rule} ({place})" if place else rule for rule, place in stuck}))
+            _log.warning("rule calls cannot be ended, restart the process calls=%d rules=%r", len(stuck), places)
+        self._known = len(stuck)
 
 
 def let_expire(expiry: Expiry, consequence: str) -> None:

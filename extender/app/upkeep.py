@@ -14,7 +14,14 @@ from functools import partial
 
 from extender.app import time_limits
 from extender.app.feed import ClusterFeed, Staleness
-from extender.app.housekeeping import HOUSEKEEPING_SECONDS, REPAIR_SECONDS, compare, limit_process, relist_interrupted
+from extender.app.housekeeping import (
+    HOUSEKEEPING_SECONDS,
+    REPAIR_SECONDS,
+    RuleCalls,
+    compare,
+    limit_process,
+    relist_interrupted,
+)
 from extender.app.live_lookups import announcement
 from extender.app.openapi import openapi_page
 from extender.app.policies import Adopt, PolicyReload, PolicyReloaded
@@ -225,6 +232,7 @@ def upkeep_of(
         ticker("memory", process_memory.GIVE_BACK_SECONDS, process_memory.give_back),
         ticker("collector", process_memory.COLLECT_SECONDS, process_memory.collect_young),
         ticker("hanging calls", HOUSEKEEPING_SECONDS, setup.hanging.log),
+        ticker("rule calls", HOUSEKEEPING_SECONDS, RuleCalls(setup.clock, metrics).look),
         ticker("repair", REPAIR_SECONDS, lambda: relist_interrupted(cache, feed.lister)),
     )
     return Upkeep(

@@ -78,6 +78,9 @@ class Telemetry:
     def rule_failed(self, rule: str) -> None:
         """Called after a user's rule has raised an error, returned an invalid value or hung for one pod."""
 
+    def rule_calls_stuck(self, calls: int) -> None:
+        """Called regularly with the number of calls of users' rules that cannot be ended."""
+
     def rule_counted(self, rule: str, name: str, amount: float) -> None:
         """Called when a user's rule adds `amount` to its own counter `name`."""
 

@@ -319,7 +319,7 @@ def test_decisions_go_on_while_every_pre_binder_is_busy() -> None:
     ("answer", "message", "tier"),
     [
         pytest.param("no network", "0/1 nodes are available: 1 no network.", Tier.UNSCHEDULABLE, id="rejects"),
-        pytest.param(KeyError("x"), "rule prepare failed", Tier.BACKOFF, id="raises"),
+        pytest.param(KeyError("x"), "rule prepare failed: test_users_rules.py:", Tier.BACKOFF, id="raises"),
     ],
 )
 def test_a_pod_that_pre_bind_rejects_is_not_bound_and_unreserved(answer: object, message: str, tier: Tier) -> None:
@@ -328,7 +328,7 @@ def test_a_pod_that_pre_bind_rejects_is_not_bound_and_unreserved(answer: object,
     world.settle()
     assert (world.node_of("p"), world.cache.overview().assumed) == ("", [])
     assert calls == ["reserve p", "prebind p", "unreserve p"]
-    assert world.conditions[-1][2] == message
+    assert world.conditions[-1][2].startswith(message)
     assert [each.pod.name for each in world.queue.pods()[tier]] == ["p"]
 
 

@@ -30,7 +30,7 @@ from extender.framework.profile import Profile
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.plugins.users.handle import Handle, RuleHost, RunningProcess, nothing_waits, refuse_in_queue_rule
-from extender.plugins.users.rule_calls import answer_of, is_ctrl_c
+from extender.plugins.users.rule_calls import CallEnded, answer_of, described, is_ctrl_c, sendable
 from extender.runtime.clock import Deadline
 from extender.runtime.near_names import with_suggestion
 from extender.table import NodeInfo, Table
@@ -44,6 +44,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 _THREE = 3
 _HANDLE = "handle"
+_LONGEST = 300  # characters of an error; the message of an event has 1024 for everything
 _LAZY = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -197,7 +198,7 @@ class CustomRule:
         return BoundFunction(self.decorated.function, {**self.given, _HANDLE: handle})
 
     def answer_of(self, call: Callable[[], T], deadline: Deadline, what: str = "") -> T:
-        """Calls `call` like `rule_calls.answer_of`. Reports the rule if it is too slow.
+        """Calls `call` like `rule_calls.answer_of`, with a deadline that the host may limit. Reports a slow rule.
 
         If less than half of the deadline's time was left before the call, or if the call could not start, nothing is
         reported, because the rule may not be slow.
@@ -217,14 +218,19 @@ class CustomRule:
             raise
 
     def report(self, error: BaseException) -> None:
-        """Reports the function's exception to the process. Raises the exception again if it is Ctrl-C.
+        """Reports the function's exception to the process. Raises the exception again if it ends the call or process.
 
         A call that could not start, because too many earlier calls have not returned, is not reported.
         """
-        if is_ctrl_c(error):
+        if is_ctrl_c(error) or isinstance(error, CallEnded):
             raise error
         if not (isinstance(error, RuleUnanswered) and error.call is None):
             self.host.failed(self.name, error)
+
+    def failure_text(self, error: BaseException) -> str:
+        """Returns the reason for the pod that says how the rule failed, in one line."""
+        text = " ".join(described(error, place_of(self.decorated.function)).split())
+        return sendable(f"rule {self.name} failed: {text if len(text) <= _LONGEST else f'{text[:_LONGEST]}...'}")
 
 
 def put_in_force(profiles: Iterable[Profile], process: RunningProcess, before: Iterable[Profile] = ()) -> None:

@@ -40,6 +40,9 @@ class RuleHost(Protocol):
     def begin(self) -> Deadline:
         """Returns the deadline of a call that starts now and belongs to no decision."""
 
+    def limited(self, deadline: Deadline) -> Deadline:
+        """Returns the deadline of a call that starts now in a decision with this deadline."""
+
     def log(self, rule: str, pod: str, message: str) -> None:
         """Logs a message of the rule about the pod, `namespace/name`."""
 

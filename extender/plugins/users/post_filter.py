@@ -61,7 +61,9 @@ class CustomPostFilter(CustomRule):
         """Returns what the function proposes, see PostFilter.propose."""
         function = self.function(pod.pod, table)
         try:
-            return self._proposal(self.answer_of(partial(function, pod.pod, refused), table.deadline), table)
+            return self._proposal(
+                self.answer_of(partial(function, pod.pod, refused), self.host.limited(table.deadline)), table
+            )
         except DeadlineExceeded:
             raise
         except BaseException as error:

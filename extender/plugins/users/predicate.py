@@ -18,6 +18,7 @@ from extender.model.node import Node
 from extender.plugins.users.function import BoundFunction, CustomRule, RuleFunction, nodes_at
 from extender.plugins.users.handle import RuleHost
 from extender.plugins.users.rule_calls import is_ctrl_c, sendable
+from extender.runtime.clock import Deadline
 from extender.table import NodeInfo, PodInfo, Table
 from extender.table.labels import BoolColumn, Rows
 
@@ -97,7 +98,7 @@ class CustomPredicate(CustomRule):
     def failed(self, error: BaseException) -> Refusal:
         """Reports that the rule failed, and returns a refusal of the node. Preemption does not consider such a node."""
         self.report(error)
-        return unresolvable(self.name, f"rule {self.name} failed")
+        return unresolvable(self.name, self.failure_text(error))
 
 
 def without_users_predicates(profile: Profile) -> Profile | None:
@@ -115,18 +116,18 @@ class _CustomCheck(Check):
         self.sees_pods = rule.sees_pods
 
     def refuse(self, rows: Rows) -> Verdict:
-        return self._rule.answer_of(partial(self._judge, rows), self._table.deadline)
+        deadline = self._rule.host.limited(self._table.deadline)
+        return self._rule.answer_of(partial(self._judge, rows, deadline), deadline)
 
-    def _judge(self, rows: Rows) -> Verdict:
+    def _judge(self, rows: Rows, deadline: Deadline) -> Verdict:
         raise NotImplementedError
 
 
 class _NodeByNodeCheck(_CustomCheck):
-    def _judge(self, rows: Rows) -> Verdict:
+    def _judge(self, rows: Rows, deadline: Deadline) -> Verdict:
         positions_by_reason: dict[str, list[int]] = {}
         failed: list[int] = []
         first_error: BaseException | None = None
-        deadline = self._table.deadline
         for position, node in enumerate(nodes_at(rows, self._table, self._rule.decorated.wants_pods)):
             deadline.check(f"the rest of {self._rule.name}")
             try:
@@ -162,7 +163,7 @@ class _NodeByNodeCheck(_CustomCheck):
 
 
 class _ColumnsCheck(_CustomCheck):
-    def _judge(self, rows: Rows) -> Verdict:
+    def _judge(self, rows: Rows, deadline: Deadline) -> Verdict:
         try:
             return self._verdict(self._function(self._pod, self._table, rows), len(rows))
         except DeadlineExceeded:

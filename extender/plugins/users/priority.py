@@ -16,6 +16,7 @@ from extender.framework.plugin import SCORE
 from extender.framework.rules import MAX_SCORE, Priority, RowScorer, Scorer
 from extender.plugins.users.function import CustomRule, RuleFunction, nodes_at
 from extender.plugins.users.handle import RuleHost
+from extender.runtime.clock import Deadline
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 
@@ -69,7 +70,8 @@ class CustomPriority(CustomRule):
 
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
         try:
-            answers = self.answer_of(partial(self._answers, pod, table, rows), table.deadline)
+            deadline = self.host.limited(table.deadline)
+            answers = self.answer_of(partial(self._answers, pod, table, rows, deadline), deadline)
             numbers = _numbers(answers, len(rows))
             points = (_spread(numbers) if self.normalise else numbers).clip(0, MAX_SCORE)
             # The scores are computed here and not in the scorer, because `prepare` must return None if the rule fails.
@@ -81,13 +83,13 @@ class CustomPriority(CustomRule):
             self.report(error)
             return None
 
-    def _answers(self, pod: PodInfo, table: Table, rows: Rows) -> object:
+    def _answers(self, pod: PodInfo, table: Table, rows: Rows, deadline: Deadline) -> object:
         function = self.function(pod.pod, table)
         if self.decorated.columns:
             return function(pod, table, rows)
         answers = []
         for node in nodes_at(rows, table, self.decorated.wants_pods):
-            table.deadline.check(f"the rest of {self.name}")
+            deadline.check(f"the rest of {self.name}")
             answers.append(function(pod.pod, node))
         return answers
 

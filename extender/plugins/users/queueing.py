@@ -94,7 +94,7 @@ class CustomPreEnqueue(CustomRule):
             reason = self._reason(answer_of(self.name, partial(_called, function, pod.pod), self.host.begin()))
         except BaseException as error:
             self.report(error)
-            reason = f"rule {self.name} failed"
+            reason = self.failure_text(error)
         return None if reason is None else unresolvable(self.name, sendable(reason))
 
     def _reason(self, answer: object) -> str | None:

@@ -169,12 +169,12 @@ class CustomCall(CustomRule):
             with self.host.watch(self.name, pod.key, node.name):
                 return function()
 
-        return self.answer_of(call, deadline, what)
+        return self.answer_of(call, self.host.limited(deadline), what)
 
     def failure(self, error: BaseException) -> BindingFailed:
         """Reports the function's exception and returns the error for the pod; raises it again if it is Ctrl-C."""
         self.report(error)
-        return BindingFailed(f"rule {self.name} failed")
+        return BindingFailed(self.failure_text(error))
 
     def seconds(self, answer: object, point: str) -> float:
         """Converts the function's answer to the number of seconds that the pod may wait.

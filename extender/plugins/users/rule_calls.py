@@ -1,24 +1,26 @@
 """Calls users' functions with a time limit, and describes their errors by the line in the user's file.
 
-A running function cannot be interrupted. So if a decision has a deadline, the function runs in another thread, and
-after the deadline the decision continues without its answer.
+The caller cannot interrupt a running function. So the function runs in another thread, and after the deadline the
+caller continues without its answer. `end_abandoned` ends such calls later, if they run Python code.
 """
 
 from __future__ import annotations
 
+import ctypes
+import sys
 import sysconfig
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from math import inf
 from pathlib import Path
-from threading import Semaphore, current_thread, main_thread
-from typing import Final, TypeVar
+from threading import Lock, Semaphore, current_thread, get_ident, main_thread
+from types import FrameType
+from typing import Any, Final, Generic, TypeVar
 
-from extender.errors import RuleUnanswered
-from extender.runtime.clock import NO_DEADLINE, Clock, Deadline, SystemClock, TimeLimit
+from extender.errors import DeadlineExceeded, RuleHangs, RuleUnanswered
+from extender.runtime.clock import Clock, Deadline, SystemClock, TimeLimit
 from extender.runtime.near_names import with_suggestion
 from extender.runtime.ports import Telemetry
 from extender.runtime.threads import ParkedThreads
@@ -26,10 +28,129 @@ from extender.runtime.threads import ParkedThreads
 T = TypeVar("T")
 MAX_RUNNING: Final = 64
 """The most calls that may run in other threads at the same time. A call that never returns counts forever."""
+OFFLINE_SECONDS: Final = 4.0
+"""The time limit of each call in an offline command."""
+ENDED_AFTER_SECONDS: Final = 30.0
+"""A call is ended this long after its deadline. Until then it may complete what later calls use, such as a cache."""
 _CLOCK: Final = SystemClock()
 _places = Semaphore(MAX_RUNNING)
-_threads = ParkedThreads[Callable[[], None]](lambda work: work(), "rule")
 _LIBRARIES = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), str(Path(__file__).parents[2]), "<frozen")
+
+
+class CallEnded(BaseException):
+    """Raised inside an abandoned call, to end it. Not an Exception, because rules often catch these."""
+
+
+class RunningCall(Generic[T]):
+    """A call of a user's function in another thread.
+
+    Attributes:
+        rule: the name of the rule.
+        answer: the result or the error of the function, once it has returned.
+        tries: how often `end_abandoned` has tried to end the call.
+    """
+
+    __slots__ = ("_call", "_ends_at", "_places", "_thread", "answer", "rule", "tries")
+
+    def __init__(self, rule: str, call: Callable[[], T], places: Semaphore) -> None:
+        self.rule = rule
+        self.answer: Future[T] = Future()
+        self.tries = 0
+        self._call = call
+        self._places = places
+        self._thread = 0  # 0 before the call and after it
+        self._ends_at = inf
+
+    def run(self) -> None:
+        """Calls the function in the current thread. Raises nothing."""
+        try:
+            self._thread = get_ident()
+            self._answer()
+        except CallEnded:  # raised after the function had returned
+            pass
+        is_over = False
+        while not is_over:
+            try:
+                with _calls_lock:
+                    self._thread = 0  # from here on, `end` raises nothing in this thread
+                    _abandoned.discard(self)
+                _raise_in(get_ident(), None)
+                is_over = True
+            except CallEnded:  # `end` had raised it just before
+                pass
+        if not self.answer.done():
+            self.answer.set_exception(CallEnded())
+        self._places.release()
+
+    def _answer(self) -> None:
+        try:
+            self.answer.set_result(self._call())
+        except KeyboardInterrupt as error:  # the rule itself raised this: Ctrl-C reaches only the main thread
+            self.answer.set_exception(RuntimeError(f"the rule raised {error!r}").with_traceback(error.__traceback__))
+        except BaseException as error:  # a user's rule may raise any exception
+            self.answer.set_exception(error)
+
+    @property
+    def place(self) -> str:
+        """The file and line of the user's code that runs now, such as `rules.py:13`; "" if there is no such code."""
+        frame = sys._current_frames().get(self._thread)
+        while frame is not None and not _is_users(frame):
+            frame = frame.f_back
+        return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}" if frame is not None else ""
+
+    def abandon(self, ends_at: float) -> None:
+        """Lets `end_abandoned` end the call at this time, in monotonic seconds."""
+        with _calls_lock:
+            if self._thread:
+                self._ends_at = ends_at
+                _abandoned.add(self)
+
+    def end(self, now: float) -> None:
+        """Raises CallEnded in the function, if it is time. The caller must hold `_calls_lock`.
+
+        A function that runs C code, such as `time.sleep`, sees the exception only when that code returns.
+        """
+        if now >= self._ends_at:
+            self._ends_at = now + ENDED_AFTER_SECONDS  # a rule may catch the exception, so it is raised again later
+            self.tries += 1
+            _raise_in(self._thread, CallEnded)
+
+
+def _is_users(frame: FrameType) -> bool:
+    return not frame.f_code.co_filename.startswith(_LIBRARIES)
+
+
+def _raise_in(thread: int, error: type[BaseException] | None) -> None:
+    """Raises the error in the thread, before the next line of Python that it runs; None cancels an earlier error."""
+    argument = ctypes.py_object(error) if error is not None else None
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), argument)
+
+
+_calls_lock = Lock()
+_abandoned: set[RunningCall[Any]] = set()
+_threads = ParkedThreads[RunningCall[Any]](lambda call: call.run(), "rule")
+
+
+def end_abandoned(now: float) -> list[tuple[str, str]]:
+    """Ends calls that are still running long after their deadline. Call it regularly.
+
+    Returns (rule, place) of each call that runs on although an earlier call of this function has tried to end it.
+
+    Args:
+        now: the present time, in monotonic seconds.
+    """
+    with _calls_lock:
+        stuck = [call for call in _abandoned if call.tries]
+        for call in _abandoned:
+            call.end(now)
+    return [(call.rule, call.place) for call in stuck]
+
+
+class EachCall(Deadline):
+    """The deadline of a function that is called for one node after the other: each call may take as long."""
+
+    def check(self, step: str) -> None:
+        self._ends_at = self._clock.monotonic() + self.seconds
 
 
 def answer_of(rule: str, call: Callable[[], T], deadline: Deadline) -> T:
@@ -38,21 +159,28 @@ def answer_of(rule: str, call: Callable[[], T], deadline: Deadline) -> T:
     Raises:
         RuleUnanswered: the call did not end before the deadline; it continues, but its result is ignored. Or there is a
             deadline, and the call was not started, because MAX_RUNNING calls are still running.
+        RuleHangs: the deadline is an EachCall, and has passed.
     """
     if deadline.left_seconds == inf:
         return call()
     places = _places
     if not places.acquire(blocking=False):
         raise RuleUnanswered(f"{rule} was not called: {MAX_RUNNING} calls of rules are still running")
-    answer: Future[T] = Future()
+    running = RunningCall(rule, call, places)
     try:
-        _threads.take(partial(_run, call, answer, places))
+        _threads.take(running)
     except BaseException:
         places.release()
         raise
-    if not _is_done(answer, deadline.left_seconds):
-        raise RuleUnanswered(deadline.message(f"{rule} has not answered"), answer)
-    return answer.result()
+    is_done = _is_done(running.answer, deadline.left_seconds)
+    while not is_done and isinstance(deadline, EachCall) and deadline.left_seconds > 0:
+        is_done = _is_done(running.answer, deadline.left_seconds)
+    if not is_done:
+        running.abandon(_CLOCK.monotonic() + ENDED_AFTER_SECONDS)
+        if isinstance(deadline, EachCall):
+            raise RuleHangs(f"{running.place or rule} has not returned after {deadline.seconds:g} s")
+        raise RuleUnanswered(deadline.message(f"{rule} has not answered"), running.answer)
+    return running.answer.result()
 
 
 def _is_done(answer: Future[T], seconds: float) -> bool:
@@ -64,23 +192,14 @@ def _is_done(answer: Future[T], seconds: float) -> bool:
     return True
 
 
-def _run(call: Callable[[], T], answer: Future[T], places: Semaphore) -> None:
-    try:
-        answer.set_result(call())
-    except KeyboardInterrupt as error:  # the rule itself raised this, because Ctrl-C reaches only the main thread
-        answer.set_exception(RuntimeError(f"the rule raised {error!r}").with_traceback(error.__traceback__))
-    except BaseException as error:  # a user's rule may raise any exception
-        answer.set_exception(error)
-    finally:
-        places.release()
-
-
 def described(error: BaseException, rule: str = "") -> str:
     """Returns the error with its line in the user's code: `rules.py:12: AttributeError: ... (did you mean labels?)`.
 
     `rule`: the file and line where the rule begins. They are used if the user's code did not raise the error, for
     example because the answer has the wrong type.
     """
+    if isinstance(error, DeadlineExceeded | RuleHangs):
+        return str(error)
     if isinstance(error, SyntaxError) and error.filename:
         return f"{Path(error.filename).name}:{error.lineno}: {type(error).__name__}: {error.msg}"
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_LIBRARIES)]
@@ -118,7 +237,10 @@ class OfflineHost:
         return self._clock.now()
 
     def begin(self) -> Deadline:
-        return NO_DEADLINE
+        return EachCall(_CLOCK, OFFLINE_SECONDS)
+
+    def limited(self, deadline: Deadline) -> Deadline:
+        return self.begin() if deadline.left_seconds == inf else deadline
 
     def log(self, rule: str, pod: str, message: str) -> None:
         """Ignores the message, because nothing is logged here."""
@@ -172,6 +294,9 @@ class LiveHost:
 
     def begin(self) -> Deadline:
         return self._limit.begin()
+
+    def limited(self, deadline: Deadline) -> Deadline:
+        return deadline
 
     def count(self, rule: str, name: str, amount: float) -> None:
         self._telemetry.rule_counted(rule, name, amount)

@@ -70,6 +70,7 @@ class Metrics(Telemetry):
         self._counter = cache(partial(_child, counters))
         self._histogram = cache(partial(_child, histograms))
         self._policy_is_current = self._gauge("extender_policy_last_reload_successful")
+        self._stuck_calls = self._gauge("extender_rule_calls_stuck")
         self._policy_read_at = self._gauge("extender_policy_last_reload_success_timestamp_seconds")
         self._policy_is_current.set(1)
         self._policy_read_at.set(clock.now())
@@ -149,6 +150,9 @@ class Metrics(Telemetry):
 
     def rule_failed(self, rule: str) -> None:
         self._counter("extender_rule_failures_total", rule).inc()
+
+    def rule_calls_stuck(self, calls: int) -> None:
+        self._stuck_calls.set(calls)
 
     def rule_counted(self, rule: str, name: str, amount: float) -> None:
         self._counter("extender_rule_events_total", rule, self._rule_series(rule, name)).inc(amount)

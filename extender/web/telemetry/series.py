@@ -114,6 +114,10 @@ SERIES: Mapping[str, Series] = {
             "kind",
         ),
         counter("extender_rule_failures_total", "Pods for which a user's rule failed or hung.", "rule"),
+        gauge(
+            "extender_rule_calls_stuck",
+            "Calls of users' rules that run on after their deadline and that the process could not end.",
+        ),
         counter("extender_rule_events_total", "The counters of users' rules (handle.count).", "rule", "name"),
         histogram(
             "extender_rule_values",

@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from extender.framework.status import Refusal
 from extender.plugins.users import OfflineHost
 
 
 class OfItsOwnBase(BaseException):
     """An error with the base class of those that end a process."""
+
+
+class Failed:
+    """Equals the refusal of the rule `mine` if it failed with an error, whatever the error is."""
+
+    __hash__ = None  # type: ignore[assignment]  compared only
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Refusal)
+            and other.plugin == "mine"
+            and other.reasons[0].startswith("rule mine failed: test_")
+        )
+
+
+FAILED: Any = Failed()
 
 
 class Remembered(OfflineHost):

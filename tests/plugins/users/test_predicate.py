@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from _thread import interrupt_main
 from asyncio import CancelledError
 from collections.abc import Callable, Mapping
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -21,12 +23,11 @@ from extender.runtime.hanging import HangingCalls
 from extender.runtime.ports import Telemetry
 from tests.builders import make_node, make_pod
 from tests.framework.cluster import pod_info, refusals, table_of
-from tests.plugins.users.failures import OfItsOwnBase, Remembered
+from tests.plugins.users.failures import FAILED, OfItsOwnBase, Remembered
 
 NODES = [make_node(f"n{i}").label(i=str(i)).obj() for i in range(3)]
 POD = make_pod("p").obj()
 GENERAL = unresolvable("mine", "node(s) were refused by mine")
-FAILED = unresolvable("mine", "rule mine failed")
 
 
 def refused(function: Callable[..., object], **options: Any) -> dict[str, Refusal]:
@@ -121,7 +122,8 @@ def test_sys_exit_is_a_failure_of_the_rule(error: BaseException) -> None:
 
 def test_ctrl_c_is_not_a_failure_of_the_rule() -> None:
     def interrupted(pod: object, node: object) -> None:
-        raise KeyboardInterrupt
+        interrupt_main()
+        Event().wait(1)
 
     with pytest.raises(KeyboardInterrupt):
         refused(interrupted)

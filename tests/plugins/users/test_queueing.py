@@ -14,10 +14,9 @@ from extender.framework.status import Refusal, unresolvable
 from extender.plugins.users import OfflineHost, pre_enqueue, queue_sort
 from tests.builders import make_node, make_pod
 from tests.framework.cluster import pod_info, table_of
-from tests.plugins.users.failures import Remembered
+from tests.plugins.users.failures import FAILED, Remembered
 
 POD = pod_info(make_pod("p").obj())
-FAILED = unresolvable("mine", "rule mine failed")
 
 
 @pytest.mark.parametrize(

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from threading import BoundedSemaphore, Event
 
 import pytest
 
-from extender.errors import DeadlineExceeded, RuleUnanswered
-from extender.framework.status import unresolvable
+from extender.errors import DeadlineExceeded, RuleHangs, RuleUnanswered
 from extender.plugins.users import pre_enqueue
-from extender.plugins.users.rule_calls import MAX_RUNNING, answer_of, described
+from extender.plugins.users.rule_calls import (
+    ENDED_AFTER_SECONDS,
+    MAX_RUNNING,
+    EachCall,
+    answer_of,
+    described,
+    end_abandoned,
+)
 from extender.runtime.clock import NO_DEADLINE, Deadline, SystemClock
 from tests.builders import make_pod
 from tests.framework.cluster import pod_info
-from tests.plugins.users.failures import Remembered
+from tests.plugins.users.failures import FAILED, Remembered
 from tests.stock.waiting import wait_until
 
 
@@ -56,10 +63,9 @@ def test_a_keyboard_interrupt_outside_the_main_thread_is_a_failure_of_the_rule()
     host = Remembered()
     rule, pod = interrupts.rule("mine", {}, host), pod_info(make_pod("p").obj())
     with ThreadPoolExecutor(1) as other:
-        assert other.submit(rule.refuse, pod).result() == unresolvable("mine", "rule mine failed")
-    assert host.told == [("mine", "KeyboardInterrupt")]
-    with pytest.raises(KeyboardInterrupt):
-        rule.refuse(pod)
+        assert other.submit(rule.refuse, pod).result() == FAILED
+    assert rule.refuse(pod) == FAILED
+    assert host.told == [("mine", "RuntimeError")] * 2
 
 
 def test_calls_that_never_return_are_limited_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,6 +80,52 @@ def test_calls_that_never_return_are_limited_in_number(monkeypatch: pytest.Monke
     finally:
         end.set()
     assert wait_until(answered, 30)
+
+
+def test_a_rule_that_loops_is_ended_long_after_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("extender.plugins.users.rule_calls._abandoned", set())
+    now, rounds = SystemClock.monotonic(), 0
+
+    def loops() -> None:
+        nonlocal rounds
+        while True:
+            with suppress(Exception):  # rules often catch every Exception
+                rounds += 1
+
+    with pytest.raises(RuleUnanswered) as raised:
+        answer_of("Rule", loops, deadline(0.02))
+    assert end_abandoned(now) == []
+    assert not raised.value.call.done()  # type: ignore[union-attr]
+    end_abandoned(now + ENDED_AFTER_SECONDS + 10)
+    assert wait_until(raised.value.call.done, 30)  # type: ignore[union-attr]
+    assert end_abandoned(now + 2 * ENDED_AFTER_SECONDS) == []
+    assert answer_of("Rule", lambda: 5, deadline()) == 5
+
+
+def test_a_call_that_cannot_be_ended_is_reported_until_it_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("extender.plugins.users.rule_calls._abandoned", set())
+    now, end = SystemClock.monotonic(), Event()
+    with pytest.raises(RuleUnanswered) as raised:
+        answer_of("Rule", lambda: end.wait(60), deadline(0.02))
+    assert end_abandoned(now + ENDED_AFTER_SECONDS + 10) == []
+    [(rule, place)] = end_abandoned(now)
+    assert (rule, place.partition(":")[0]) == ("Rule", "test_rule_calls.py")
+    end.set()
+    assert wait_until(raised.value.call.done, 30)  # type: ignore[union-attr]
+    assert wait_until(lambda: end_abandoned(now) == [], 30)
+
+
+def test_offline_each_call_has_four_seconds_and_the_line_is_named() -> None:
+    def slow() -> str:
+        for _ in range(4):
+            each.check("a node")
+            Event().wait(0.1)
+        return "answer"
+
+    each = EachCall(SystemClock(), 0.3)
+    assert answer_of("Rule", slow, each) == "answer"
+    with pytest.raises(RuleHangs, match=r"^test_rule_calls\.py:\d+ has not returned after 0\.3 s$"):
+        answer_of("Rule", lambda: Event().wait(2), EachCall(SystemClock(), 0.3))
 
 
 def answered() -> bool:
