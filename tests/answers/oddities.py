@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 from tests.builders import Builder, Object, PodBuilder, expression, make_pod, make_pod_group
@@ -71,9 +72,11 @@ def _group(dice: Dice, draft: Draft) -> None:
 
 def _extenders(dice: Dice, draft: Draft) -> None:
     """A policy with an extender, which manages a resource and may be the only one that looks at it."""
-    resource = {"name": "example.com/gpu", "ignoredByScheduler": dice.chance(60)}
-    extender: Object = {"urlPrefix": "http://127.0.0.1:1/", "filterVerb": "filter", "managedResources": [resource]}
     profiles = (draft.config or {}).get("profiles") or [{"schedulerName": "default-scheduler"}]
+    # A policy without NodeResourcesFit may not ignore a resource.
+    is_ignored = dice.chance(60) and "disabled" not in json.dumps(profiles)
+    resource = {"name": "example.com/gpu", "ignoredByScheduler": is_ignored}
+    extender: Object = {"urlPrefix": "http://127.0.0.1:1/", "filterVerb": "filter", "managedResources": [resource]}
     kind = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
     draft.config = {**kind, "profiles": profiles, "extenders": [extender]}
     draft.target.limit({"example.com/gpu": "1"}).req({"example.com/gpu": "1"})

@@ -102,6 +102,16 @@ class _Preemption(DocumentPart):
     reason: str | None
 
 
+class ConditionPart(DocumentPart):
+    """The condition PodScheduled of a pod, if it contradicts the verdict."""
+
+    author: str
+    """The pod's schedulerName."""
+    since: str | None
+    reason: str
+    message: str
+
+
 class ExplanationPart(DocumentPart):
     """The reason why a pod is pending, or its best nodes."""
 
@@ -109,6 +119,8 @@ class ExplanationPart(DocumentPart):
     fits: bool
     message: str
     """The verdict in the words of kube-scheduler."""
+    condition: ConditionPart | None
+    """What the pod's scheduler wrote, if it contradicts the verdict."""
     notes: list[str]
     feasible: list[str]
     best: list[str]
@@ -152,6 +164,8 @@ class PendingPodPart(DocumentPart):
     available: int
     nodes: int
     preempts: str | None
+    condition: ConditionPart | None
+    """What the pod's scheduler wrote, if it contradicts the cause."""
 
 
 class PendingPodsDocument(Document):

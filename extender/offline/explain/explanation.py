@@ -18,6 +18,7 @@ from extender.offline.documents.codes import CauseCode, code_of
 from extender.offline.explain.changes.search import suggested_changes
 from extender.offline.explain.changes.suggestion import SuggestedChange
 from extender.offline.explain.choice import Waterfall, decided_by, waterfall
+from extender.offline.explain.condition import SchedulerCondition, contradicting
 from extender.offline.frames import frame
 from extender.offline.groups.verdict import GroupVerdict, GroupVerdicts
 from extender.offline.html import rendering
@@ -151,6 +152,14 @@ class Explanation:
         return bool(self.decision.feasible or placed) and not self.is_excluded and not waits
 
     @cached_property
+    def condition(self) -> SchedulerCondition | None:
+        """What the pod's scheduler wrote, if it contradicts the verdict; else None."""
+        if self.is_excluded or self._state.nodes_unread:
+            return None
+        author = self.pod.spec.scheduler_name or self._state.profiles.names[0]
+        return contradicting(self.pod, author, self.message, fits=self.fits)
+
+    @cached_property
     def changes(self) -> list[SuggestedChange]:
         """The changes that would let the pod run, the smallest first; empty if the pod fits already."""
         if self.decision.feasible or not self.decision.nodes:
@@ -199,6 +208,7 @@ class Explanation:
             "pod": self.pod.key,
             "fits": self.fits,
             "message": self.message,
+            "condition": self.condition.to_dict() if self.condition else None,
             "notes": list(self.notes),
             "feasible": decision.feasible,
             "best": decision.best,

@@ -14,6 +14,7 @@ from extender.errors import DeadlineExceeded, TooExpensive, explained
 from extender.model.pod import Pod
 from extender.model.selectors import EVERYTHING, Selector
 from extender.offline.documents.codes import CauseCode
+from extender.offline.explain.condition import SchedulerCondition
 from extender.offline.explain.explanation import Explanation
 from extender.offline.explain.group import GroupExplanation
 from extender.offline.groups.verdict import GroupVerdicts
@@ -39,11 +40,12 @@ class PendingPod:
         name: the name of the pod.
         since: when the pod was created; None if its object does not say.
         code: the kind of cause, which stays the same if the scheduler's words change.
-        cause: the most frequent reason among the nodes, without numbers.
+        cause: the most frequent reason that can change, such as missing room; else the most frequent reason of all.
         blocker: the cause and, if known, the numbers behind it.
         available: the number of nodes on which the pod could run now.
         nodes: the number of all nodes.
         preempts: the node on which preemption would make room for the pod; empty if preemption does not help.
+        condition: what the pod's scheduler wrote, if it contradicts the cause; the blocker has it too.
     """
 
     namespace: str
@@ -55,6 +57,7 @@ class PendingPod:
     available: int
     nodes: int
     preempts: str
+    condition: SchedulerCondition | None = None
 
     @property
     def verdict(self) -> str:
@@ -64,9 +67,14 @@ class PendingPod:
         return f"{self.available}/{self.nodes}" + (f" (can preempt on {self.preempts})" if self.preempts else "")
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns {"namespace", "name", "since", "code", "cause", "blocker", "available", "nodes", "preempts"}."""
-        since = self.since.isoformat() if self.since else None
-        return {**asdict(self), "since": since, "code": str(self.code), "preempts": self.preempts or None}
+        """Returns a mapping of the attributes, ready for JSON."""
+        return {
+            **asdict(self),
+            "since": self.since.isoformat() if self.since else None,
+            "code": str(self.code),
+            "preempts": self.preempts or None,
+            "condition": self.condition.to_dict() if self.condition else None,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +237,9 @@ def _summary(explanation: Explanation, state: ClusterState) -> PendingPod:
         code, cause = CauseCode.FITS, FITS
         blocker = f"nothing: does a scheduler named {pod.spec.scheduler_name or state.profiles.names[0]} run?"
     elif explanation.reasons and decision.error is None:
-        first = explanation.reasons[0]
+        # A final reason, such as another node pool, is often what the pod asks for. What keeps it from the other nodes
+        # can change.
+        first = next((reason for reason in explanation.reasons if not reason.final), explanation.reasons[0])
         code, cause = first.code, first.reason
         blocker = f"{first.reason} ({first.detail})" if first.detail else first.reason
     else:
@@ -237,6 +247,8 @@ def _summary(explanation: Explanation, state: ClusterState) -> PendingPod:
         cause = blocker = explanation.message
     if code is not CauseCode.FITS and (scheduler := other_scheduler(pod, state)):
         blocker = f"{blocker}; its schedulerName is {scheduler}"
+    if (condition := explanation.condition) is not None:
+        blocker = str(condition) if code is CauseCode.FITS else f"{blocker}; {condition}"
     preempts = decision.preemption.nominated_node if decision.preemption else None
     since = pod.metadata.creation_timestamp
     return PendingPod(
@@ -249,6 +261,7 @@ def _summary(explanation: Explanation, state: ClusterState) -> PendingPod:
         len(decision.feasible),
         len(decision.nodes),
         preempts or "",
+        explanation.condition,
     )
 
 
@@ -311,6 +324,12 @@ def as_text(
         yield printable(f"{cause}: {counted(len(its_pods), 'pod')}")
         lines = [("  NAMESPACE", "NAME", "AGE", "NODES", "BLOCKED BY")]
         for pod in its_pods:
-            created = age(max((now - pod.since).total_seconds(), 0)) if pod.since else "<unknown>"
-            lines.append((f"  {pod.namespace}", pod.name, created, pod.verdict, pod.blocker))
+            created = _age(pod.since, now) if pod.since else "<unknown>"
+            written = pod.condition.since if pod.condition else None
+            blocker = f"{pod.blocker} ({_age(written, now)} ago)" if written else pod.blocker
+            lines.append((f"  {pod.namespace}", pod.name, created, pod.verdict, blocker))
         yield from aligned(lines)
+
+
+def _age(since: datetime, now: datetime) -> str:
+    return age(max((now - since).total_seconds(), 0))

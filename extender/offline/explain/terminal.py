@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 
 from extender.offline.explain.changes.suggestion import SuggestedChange
 from extender.offline.explain.choice import Waterfall
 from extender.offline.explain.evictions import EvictedUnit
 from extender.offline.explain.explanation import Explanation, FilterVerdict, totals, victims, weighted_scores
 from extender.offline.explain.group import GroupExplanation
-from extender.runtime.text import Cells, aligned, counted, listed, printable
+from extender.runtime.text import Cells, age, aligned, counted, listed, printable
 
 MOST_CHANGES = 5
 _MOST_SCORES = 6
@@ -20,6 +21,8 @@ _MOST_VICTIMS = 5
 def summary(explanation: Explanation, *, changes: bool = True) -> Iterator[str]:
     """Yields lines of text: the verdict, the notes, the reasons with their numbers, and the suggested changes."""
     yield printable(f"pod {explanation.pod.key}: {explanation.message}")
+    if (condition := explanation.condition) is not None:
+        yield printable(f"but {condition}{_ago(condition.since)}")
     yield from (printable(f"note: {note}") for note in explanation.notes)
     if explanation.decision.nominated is not None:
         yield printable(f"would be placed on {explanation.decision.nominated}, because it is nominated to it")
@@ -39,6 +42,10 @@ def summary(explanation: Explanation, *, changes: bool = True) -> Iterator[str]:
     if (group := explanation.group) is not None and not group.fits:
         namespace, _, name = group.key.partition("/")
         yield printable(f"for the whole group: extender explain {namespace}/{group.kind.lower()}/{name}")
+
+
+def _ago(since: datetime | None) -> str:
+    return f", written {age(max((datetime.now(UTC) - since).total_seconds(), 0))} ago" if since else ""
 
 
 def group_summary(explanation: GroupExplanation, *, changes: bool = True) -> Iterator[str]:

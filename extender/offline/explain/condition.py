@@ -1,0 +1,59 @@
+"""Compares a verdict with what the pod's own scheduler wrote into the condition PodScheduled."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from extender.model.pod import Pod
+from extender.model.scheduling.controllers import TimedCondition
+
+_NO_VERDICT = frozenset(("SchedulingGated", ""))
+# "0/3 nodes are available: 2 Insufficient cpu." -> "Insufficient cpu"
+_HEAD, _COUNT = re.compile(r"\d+/\d+ nodes are available: "), re.compile(r"\d+ ")
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerCondition:
+    """The condition PodScheduled of a pod, if it contradicts the verdict.
+
+    Attributes:
+        author: the pod's schedulerName.
+        since: when the condition became False; None if the pod's object does not say, as in a running process.
+        reason: Unschedulable or SchedulerError.
+        message: what the scheduler says, in its own words.
+    """
+
+    author: str
+    since: datetime | None
+    reason: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.author} says {self.message!r}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns {"author", "since", "reason", "message"}, ready for JSON."""
+        return {**asdict(self), "since": self.since.isoformat() if self.since else None}
+
+
+def contradicting(pod: Pod, author: str, message: str, *, fits: bool) -> SchedulerCondition | None:
+    """Returns the condition if the scheduler refuses the pod for other reasons than `message`, or though it fits.
+
+    Different numbers of nodes do not contradict, because the cluster has changed since the condition was written.
+    """
+    written = next((each for each in pod.status.conditions or () if each.type == "PodScheduled"), None)
+    if pod.node_name or written is None or written.status != "False" or written.reason in _NO_VERDICT:
+        return None
+    if not fits and _reasons(written.message) == _reasons(message):
+        return None
+    since = written.last_transition_time if isinstance(written, TimedCondition) else None
+    return SchedulerCondition(author, since, written.reason, written.message)
+
+
+def _reasons(message: str) -> frozenset[str]:
+    nodes, _, _ = message.partition(" preemption: ")
+    texts = _HEAD.sub("", nodes.strip()).rstrip(".").split(", ")
+    return frozenset(_COUNT.sub("", text, count=1) if _COUNT.match(text) else text for text in texts)
