@@ -100,7 +100,7 @@ mutate: $(READY) ## change the code in 2,000 places, one at a time, and report w
 test-workflows: $(READY) ## check the workflows of .github with actionlint
 	$(VENV)/bin/pytest tests/distribution/test_workflows.py
 
-test-chart: $(READY) ## install, change, remove and reinstall every shape on a real API server; takes about ten minutes
+test-chart: $(READY) ## install, change, remove and reinstall every shape on a real API server; takes about twenty minutes
 	CHART=all $(VENV)/bin/pytest tests/manifests tests/installation
 
 test-distribution: $(READY) ## install the wheel into an empty environment with the newest packages that it asks for, and use it

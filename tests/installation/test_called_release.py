@@ -1,7 +1,7 @@
 """A release that the real kube-scheduler calls, or calls in vain: it is not removed, and its own pods can come up.
 
-The test does what the Deployment's controller and a kubelet would do: it
-creates the pods of the Deployment, without a node, and runs their container.
+The test does what the Deployment's controller and a kubelet would do: it creates the pods of the Deployment, without a
+node, and runs their container.
 """
 
 from __future__ import annotations
