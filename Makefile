@@ -17,7 +17,7 @@ lower = $(shell echo "$(1)" | tr A-Z a-z)
 PLATFORM := $(shell uname -s | tr A-Z a-z)-$(subst aarch64,arm64,$(subst x86_64,amd64,$(shell uname -m)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast explore backlogs test-injection test-groups test-group-cases test-gangs test-group-incidents test-admission test-controllers mutate test-upstream test-versions test-faults test-strangers test-jobs test-webhook-gangs soak fuzz fuzz-answers lint bench bench-cluster bench-webhook manifests docs docs-reference golden wheel dist test-distribution image-context image image-smoke sign push-chart binary krew release-notes audit test-workflows test-chart clean
+.PHONY: help setup run test test-fast explore backlogs test-injection test-groups test-group-cases test-gangs test-group-incidents test-controllers mutate test-upstream test-versions test-faults test-strangers test-jobs test-webhook-gangs soak fuzz fuzz-answers lint bench bench-cluster bench-webhook manifests docs docs-reference golden wheel dist test-distribution image-context image image-smoke sign push-chart binary krew release-notes audit test-workflows test-chart clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -75,9 +75,6 @@ backlogs: $(READY) ## compare the loop with deciding each pod alone, on 1,000 ba
 
 test-injection: $(READY) ## raise an error at calls of every function of the loop, one in each run, and at all calls about one object; about six minutes
 	INJECTIONS=all $(VENV)/bin/pytest -n 2 tests/scheduler/test_injected_errors.py tests/scheduler/test_poisoned_objects.py
-
-test-admission: $(READY) ## compare what becomes of 2,000 generated pods and workloads with a real API server; SEED=2 for others
-	ADMISSION_CASES=2000 $(VENV)/bin/pytest -s tests/offline/admission
 
 test-scheduler-files: $(READY) ## compare the doctor's verdict on 1,000 generated files with kube-scheduler's; SEED=2 for others
 	SCHEDULER_FILES=1000 $(VENV)/bin/pytest tests/policy/test_scheduler_files.py

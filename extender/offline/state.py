@@ -20,7 +20,7 @@ from extender.offline.manifests import schema
 from extender.offline.manifests.admission import Admitted, admit
 from extender.offline.manifests.objects import completed, to_pod
 from extender.offline.manifests.templates import workload_of
-from extender.offline.manifests.validation.pods import is_stored
+from extender.offline.manifests.validation.structure import is_stored
 from extender.plugins.registry import default_profile
 from extender.runtime.near_names import did_you_mean, nearest, with_suggestion
 from extender.table import PodInfo, Table

@@ -17,7 +17,7 @@ from extender.model.workloads import StatefulSet
 from extender.offline.manifests import schema
 from extender.offline.manifests.companions import companion
 from extender.offline.manifests.objects import READ_KINDS, named
-from extender.offline.manifests.validation.controllers import workload_checks
+from extender.offline.manifests.validation import structure
 from extender.offline.manifests.versions import WORKLOADS, applied, is_kubernetes
 from extender.offline.manifests.wording import plain
 from extender.runtime import strict_yaml
@@ -153,7 +153,7 @@ def workload_of(item: Mapping[str, Any], place: str, namespace: str = "") -> Wor
     if not own.get("name"):
         raise MalformedCluster(f"{place}: metadata.name is missing")
     item = {**item, "metadata": own}
-    if faults := list(workload_checks.faults(kind, item, template, template_path)):
+    if faults := list(structure.faults(kind, item, template, template_path)):
         raise MalformedCluster(f"{place}: {'; '.join(faults)}")
     if path is None:
         return Workload(f"Pod {own['namespace']}/{own['name']}", {**item, "kind": "Pod"})

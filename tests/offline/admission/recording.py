@@ -1,7 +1,8 @@
 """The recorded answers of a real API server.
 
-`python -m tests.offline.admission.recording` records them again: those to generated objects, with `handmade` as
-argument those to the pods and workloads that were written by hand, and with `companions` those to groups and claims.
+`python -m tests.offline.admission.recording` records them again: those to the objects in `recorded.jsonl.gz`, which
+were drawn at random; with `handmade` as argument those to the pods and workloads that were written by hand, and with
+`companions` those to groups and claims.
 """
 
 from __future__ import annotations
@@ -11,22 +12,18 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.builders import Object
-from tests.offline.admission import companions, handmade, refusing_lines
-from tests.offline.admission.comparing import Outcome, all_of_theirs, cluster, ours, prepare
-from tests.offline.admission.generator import made
+from tests.offline.admission import companions, handmade
+from tests.offline.admission.comparing import Outcome, all_of_theirs, prepare
 from tests.stock.build import build
 from tests.stock.control_plane import ControlPlane
 
 FILE = Path(__file__).parent / "recorded.jsonl.gz"
 HANDMADE = Path(__file__).parent / "handmade.jsonl.gz"
 COMPANIONS = Path(__file__).parent / "companions.jsonl.gz"
-COUNT = 300
-_SEED, _DRAWN = 34, 30_000
 
 Case = tuple[Object, list[str], Outcome]
 
@@ -36,25 +33,6 @@ def recorded(file: Path = FILE) -> Iterator[Case]:
     for line in gzip.decompress(file.read_bytes()).splitlines():
         case = json.loads(line)
         yield case["object"], case["faults"], Outcome(case["refusal"], case["pod"])
-
-
-def _chosen(cases: list[Case]) -> list[Case]:
-    """Returns a case of every fault alone and of every line that refuses, and cases that are admitted."""
-    seen: set[object] = set()
-    chosen: list[Case] = []
-    state, refusing = cluster(), refusing_lines.all_of_them()
-    for case in cases:
-        obj, faults, outcome = case
-        if outcome.refusal is None:
-            continue
-        kinds: set[object] = set(faults if len(faults) == 1 else ())
-        if not refusing <= seen:
-            kinds |= refusing & refusing_lines.run_by(partial(ours, obj, state))
-        if not kinds <= seen:
-            seen |= kinds
-            chosen.append(case)
-    admitted = [case for case in cases if case[2].refusal is None]
-    return [*chosen, *admitted][:COUNT]
 
 
 def _asked(drawn: Sequence[tuple[Object, list[str]]]) -> list[Case]:
@@ -86,7 +64,7 @@ def main(arguments: Sequence[str]) -> None:
     elif "handmade" in arguments:
         _write(_asked([(obj, [title]) for title, obj in handmade.cases()]), HANDMADE)
     else:
-        _write(_chosen(_asked([made(_SEED, number) for number in range(_DRAWN)])), FILE)
+        _write(_asked([(obj, faults) for obj, faults, _ in recorded()]), FILE)
 
 
 if __name__ == "__main__":

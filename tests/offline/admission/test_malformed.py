@@ -17,7 +17,7 @@ from extender.offline.state import ClusterState
 from tests.builders import Object
 from tests.offline.admission import companions, handmade
 from tests.offline.admission.comparing import cluster
-from tests.offline.admission.generator import made
+from tests.offline.admission.recording import recorded
 
 _ODD: tuple[Any, ...] = (
     *([1], [], "x", "", 5, {}, True, None, -1, 1e30, float("nan"), "ü", {"a": 1}, [None], [{}], ["x"], 10**30),
@@ -37,7 +37,7 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
 @pytest.mark.parametrize("seed", range(2))
 def test_a_manifest_of_odd_values_ends_in_one_kind_of_error(seed: int) -> None:
     random, state = Random(seed), cluster()
-    manifests = [*(obj for _, obj in handmade.cases()), *(made(seed, number)[0] for number in range(200))]
+    manifests = [*(obj for _, obj in handmade.cases()), *(obj for obj, _, _ in recorded())]
     for _ in range(_MANIFESTS):
         manifest = copy.deepcopy(random.choice(manifests))
         container, key = random.choice(list(_places(manifest)))

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import re
-import zoneinfo
-from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +11,6 @@ import yaml
 from extender import Cluster
 from extender.errors import MalformedCluster
 from extender.offline.manifests.templates import read_workloads
-from extender.offline.manifests.validation.controllers import schedules
 from tests.builders import make_namespace, make_node, make_pod
 
 SPEC = make_pod("p").req(cpu="1").obj()["spec"]
@@ -54,21 +50,6 @@ def test_a_job_with_a_generated_name_passes_it_to_its_pods() -> None:
     name = found.manifest["metadata"]["name"]
     assert found.source == f"Job shop/{name}"
     assert found.manifest["metadata"]["labels"]["job-name"] == name
-
-
-def test_only_the_time_zones_of_the_api_server_are_known(tmp_path: Path) -> None:
-    """This machine knows a zone that the API server does not, and none of the others."""
-    zones = resources.files("tzdata") / "zoneinfo" / "Europe"
-    (tmp_path / "Europe").mkdir()
-    (tmp_path / "Europe" / "Atlantis").write_bytes((zones / "Berlin").read_bytes())
-    zoneinfo.reset_tzpath([str(tmp_path)])
-    try:
-        assert schedules.zone_fault("Europe/Berlin") is None
-        assert schedules.zone_fault("Europe/Atlantis") == (
-            "'Europe/Atlantis' is not a time zone: expected one like Europe/Berlin"
-        )
-    finally:
-        zoneinfo.reset_tzpath()
 
 
 @pytest.mark.parametrize(

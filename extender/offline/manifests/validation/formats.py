@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from extender.errors import MalformedQuantity
-from extender.model.quantity import NANO, Quantity, nano
+from extender.model.quantity import NANO, nano
 from extender.model.requests import is_extended, is_pod_level
 from extender.runtime.near_names import with_suggestion
 
@@ -18,11 +18,7 @@ _DNS = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _LABEL = re.compile(_DNS)
 _SUBDOMAIN = re.compile(rf"{_DNS}(\.{_DNS})*")
 _NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
-_PORT_NAME = re.compile(r"(?!.*--)(?=.*[a-z])[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-_SEARCH_PART = r"_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
-_SEARCH = re.compile(rf"{_SEARCH_PART}(\.{_SEARCH_PART})*")
-_KEY = re.compile(r"(?!\.\.|\.\Z)[-._a-zA-Z0-9]{1,253}")
-_LONGEST_LABEL, _LONGEST_SUBDOMAIN, _LONGEST_PORT_NAME = 63, 253, 15
+_LONGEST_LABEL, _LONGEST_SUBDOMAIN = 63, 253
 _HIGHEST_PORT = 65535
 _STANDARD_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 HUGE_PAGES = "hugepages-"
@@ -63,54 +59,9 @@ def label_value(text: str) -> str | None:
     return f"{text!r} is not a label's value: expected at most {_LONGEST_LABEL} letters, digits, -, _ and ."
 
 
-def port_name(text: str) -> str | None:
-    if _PORT_NAME.fullmatch(text) and len(text) <= _LONGEST_PORT_NAME:
-        return None
-    return f"{text!r} is not a port's name: expected at most {_LONGEST_PORT_NAME} lower-case letters, digits and -"
-
-
 def port_number(number: int | None) -> str | None:
     is_port = number is not None and 1 <= number <= _HIGHEST_PORT
     return None if is_port else f"expected a number from 1 to {_HIGHEST_PORT}, got {number}"
-
-
-def relative_path(text: str) -> str | None:
-    if text.startswith("/") or ".." in text.split("/"):
-        return f"{text!r} is not below the volume: expected a relative path without '..'"
-    return None
-
-
-def file_path(text: str) -> str | None:
-    """Checks the path of a file that the kubelet writes into a volume."""
-    return f"{text!r} begins with '..'" if text.startswith("..") else relative_path(text)
-
-
-def upward_path(text: str) -> str | None:
-    return f"{text!r} must not contain '..'" if ".." in text.split("/") else None
-
-
-def search_domain(text: str) -> str | None:
-    """Checks a domain in which DNS names are searched."""
-    domain = text.removesuffix(".")
-    if text == "." or (_SEARCH.fullmatch(domain) and len(domain) <= _LONGEST_SUBDOMAIN):
-        return None
-    return f"{text!r} is not a domain: expected lower-case letters, digits, -, _ and ."
-
-
-def config_key(text: str) -> str | None:
-    """Checks a key of a ConfigMap or a Secret."""
-    return None if _KEY.fullmatch(text) else f"{text!r} is not a key: expected letters, digits, -, _ and ."
-
-
-def divisor(resource: str, amount: Quantity) -> str | None:
-    """Checks the divisor of a resourceFieldRef, for a resource such as `limits.memory`; 0 means the default."""
-    text = str(amount).strip()
-    is_cpu, base = resource.endswith(".cpu"), 1024 if text.endswith("i") else 1000
-    # The API server compares texts, so it takes neither 1024 for 1Ki nor 1e3 for 1k.
-    units = {NANO // 1000, NANO} if is_cpu else {NANO * base**power for power in range(7)}
-    if nano(amount) in {0, *units} and not re.search("[eE][-+0-9]", text):
-        return None
-    return f"expected {'1 or 1m' if is_cpu else '1, or 1 with a suffix, like 1Mi'}, got {amount}"
 
 
 def container_resource(name: str) -> str | None:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from extender.devices.cel.device_selectors import compilation_fault
-from extender.offline.manifests.validation import formats, pods, types, volumes
+from extender.offline.manifests.validation import formats, placement, structure, types, volumes
 from extender.offline.manifests.validation.tree import Fields, fields, items, join, names, texts, with_path
 
 _SPECS = {
@@ -19,7 +19,6 @@ _SPECS = {
     "ResourceClaim": "V1ResourceClaimSpec",
     "ResourceClaimTemplate": "V1ResourceClaimTemplateSpec",
 }
-_SOURCES = (("PersistentVolumeClaim", ""), ("VolumeSnapshot", "snapshot.storage.k8s.io"))
 _MOST_GROUP_CLAIMS, _MOST, _MOST_ALTERNATIVES = 4, 32, 8
 _LONGEST_SELECTOR = 10 * 1024
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
@@ -30,26 +29,18 @@ def faults(kind: str, item: Fields) -> Iterator[str]:
     metadata = fields(item, "metadata")
     if not (metadata.get("name") or metadata.get("generateName")):
         yield "metadata.name: is missing"
-    yield from pods.metadata_faults(metadata, formats.dns_subdomain)
+    yield from structure.metadata_faults(metadata)
     spec = item.get("spec") or {}
     yield from types.faults(_SPECS[kind], spec, "spec")
     if kind == "PersistentVolumeClaim":
-        yield from volumes.claim_spec(_without_ignored_source(spec), "spec")
+        yield from volumes.claim_spec(spec, "spec")
     elif kind == "ResourceClaim":
         yield from _devices(fields(spec, "devices"), "spec.devices")
     elif kind == "ResourceClaimTemplate":
-        yield from volumes.template_metadata(fields(spec, "metadata"), "spec.metadata")
+        yield from placement.label_map(fields(spec, "metadata", "labels"), "spec.metadata.labels")
         yield from _devices(fields(spec, "spec", "devices"), "spec.spec.devices")
     else:
         yield from _group(spec)
-
-
-def _without_ignored_source(spec: Fields) -> Fields:
-    """Returns a claim's spec without a dataSource of an unsupported kind, which the API server ignores."""
-    source = fields(spec, "dataSource")
-    if spec.get("dataSourceRef") is not None or (source.get("kind"), source.get("apiGroup") or "") in _SOURCES:
-        return spec
-    return {key: value for key, value in spec.items() if key != "dataSource"}
 
 
 def _group(spec: Fields) -> Iterator[str]:

@@ -27,19 +27,6 @@ def faults(spec: Fields, pod_name: str, path: str) -> Iterator[str]:
     yield from _device_claims(spec, path)
 
 
-def labels_and_annotations(metadata: Fields, path: str) -> Iterator[str]:
-    yield from label_map(fields(metadata, "labels"), f"{path}.labels")
-    for key in fields(metadata, "annotations"):
-        yield from with_path(f"{path}.annotations.{key}", formats.qualified_name(key.lower()))
-
-
-def template_metadata(metadata: Fields, path: str) -> Iterator[str]:
-    """Yields the faults in the metadata of a template of claims."""
-    yield from labels_and_annotations(metadata, path)
-    for field in sorted(metadata.keys() - {"labels", "annotations"}):
-        yield f"{path}.{field}: cannot be set; only labels and annotations can"
-
-
 def claim_spec(spec: Fields, path: str) -> Iterator[str]:
     """Yields the faults in the spec of a PersistentVolumeClaim."""
     modes = texts(spec, "accessModes")
@@ -55,31 +42,6 @@ def claim_spec(spec: Fields, path: str) -> Iterator[str]:
     if not _is_positive(fields(spec, "resources", "requests").get("storage")):
         yield f"{path}.resources.requests.storage: expected more than 0"
     yield from label_selector(fields(spec, "selector"), join(path, "selector"))
-    source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
-    yield from _data_source(source, f"{path}.dataSource")
-    yield from _data_source(reference, f"{path}.dataSourceRef")
-    if source is not None and reference is not None and not _same_source(source, reference):
-        yield f"{path}.dataSource: is not the same as dataSourceRef"
-
-
-def _data_source(source: Fields | None, path: str) -> Iterator[str]:
-    if source is None:
-        return
-    for field in ("name", "kind"):
-        if not source.get(field):
-            yield f"{path}.{field}: is missing"
-    group = source.get("apiGroup") or ""
-    if not group and source.get("kind") != "PersistentVolumeClaim":
-        yield f"{path}.apiGroup: is missing; only a PersistentVolumeClaim needs none"
-    yield from with_path(f"{path}.apiGroup", formats.dns_subdomain(group) if group else None)
-    namespace = source.get("namespace") or ""
-    yield from with_path(f"{path}.namespace", formats.dns_label(namespace) if namespace else None)
-
-
-def _same_source(source: Fields, reference: Fields) -> bool:
-    """Returns True if `source` and `reference` name the same object, and `reference` names no namespace."""
-    both = [(each.get("apiGroup") or "", each.get("kind"), each.get("name")) for each in (source, reference)]
-    return both[0] == both[1] and not reference.get("namespace")
 
 
 def _is_positive(quantity: str | int | float | None) -> bool:
@@ -96,7 +58,7 @@ def _source(volume: Fields, path: str) -> Iterator[str]:
     template = fields(volume, "ephemeral", "volumeClaimTemplate")
     if template:
         here = f"{path}.ephemeral.volumeClaimTemplate"
-        yield from template_metadata(fields(template, "metadata"), f"{here}.metadata")
+        yield from label_map(fields(template, "metadata", "labels"), f"{here}.metadata.labels")
         yield from claim_spec(fields(template, "spec"), f"{here}.spec")
 
 

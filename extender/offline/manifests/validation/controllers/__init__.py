@@ -1,1 +1,0 @@
-"""Checks objects whose controllers create pods: start reading at `workloads`."""
