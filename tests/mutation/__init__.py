@@ -7,5 +7,5 @@ the tree, starts the whole test command for each and uses no coverage; it change
 
 `mutants` lists and draws mutants, `covering` finds out which test runs which line, `forks` runs a function in a child
 process, `__main__` puts them together. Nothing is written into the tree: the child that tests a mutant imports the
-changed module from memory. `equivalents.yaml` lists mutants that behave as the original does, each with the reason.
+changed module from memory. A mutant that behaves as the original does is reported as a survivor.
 """

@@ -17,7 +17,6 @@ from pathlib import Path
 
 import hypothesis
 import pytest
-import yaml
 
 from tests.mutation import covering, forks
 from tests.mutation.changed_module import ChangedModule
@@ -26,7 +25,6 @@ from tests.mutation.mutants import Mutant, draw, mutants_of
 ROOT = Path(__file__).parents[2]
 STATE = ROOT / ".mutate"
 ROOMS = ["cache", "queue", "framework", "plugins", "verbs", "scheduler", "cluster/election", "runtime"]
-EQUIVALENTS = Path(__file__).with_name("equivalents.yaml")
 
 TESTS_SECONDS = 20
 """A mutant that many tests cover is run against the quickest that take so long together."""
@@ -150,30 +148,19 @@ def _tree() -> str:
     return sha256("\n".join(f"{file} {covering.digest(file)}" for file in files).encode()).hexdigest()[:12]
 
 
-def _equivalents(mutants: list[Mutant]) -> set[tuple[str, str, str, str]]:
-    """Returns the names of the listed mutants, and prints those that do not exist any more."""
-    entries = yaml.safe_load(EQUIVALENTS.read_text()) or []
-    listed = {(entry["module"], entry.get("scope", ""), entry["before"], entry["after"]) for entry in entries}
-    modules = {mutant.module for mutant in mutants}
-    for name in listed - {mutant.name for mutant in mutants}:
-        if name[0] in modules:
-            print(f"{EQUIVALENTS.name}: there is no such mutant any more: {name}")
-    return listed
-
-
-def _report(mutants: list[Mutant], journal: Journal, equivalent: set[str], tree: str) -> None:
+def _report(mutants: list[Mutant], journal: Journal, tree: str) -> None:
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for mutant in mutants:
         verdict = journal.of(mutant)
         room = next(room for room in ROOMS if mutant.module.startswith(f"extender/{room}/"))
-        outcome = "equivalent" if mutant.key in equivalent else verdict.outcome if verdict else "not run"
+        outcome = verdict.outcome if verdict else "not run"
         counts[room][outcome] += 1
-        if outcome not in ("killed", "equivalent", "not run"):
+        if outcome not in ("killed", "not run"):
             print(f"{outcome}: {mutant.module} {mutant.scope}\n  - {mutant.before}\n  + {mutant.after}")
     total = sum(counts.values(), Counter())
     for room, outcomes in [*counts.items(), ("all", total)]:
         killed = outcomes["killed"]
-        of = outcomes.total() - outcomes["equivalent"] - outcomes["not run"] - outcomes["timeout"]
+        of = outcomes.total() - outcomes["not run"] - outcomes["timeout"]
         print(f"{room:17} {killed}/{of} killed, {100 * killed / max(of, 1):.1f} %  ({dict(outcomes)})")
     earlier = sum(1 for mutant in mutants if (verdict := journal.of(mutant)) and verdict.tree != tree)
     seconds = sum(verdict.seconds for mutant in mutants if (verdict := journal.of(mutant)))
@@ -200,20 +187,17 @@ def main() -> None:
     modules = [str(path.relative_to(ROOT)) for path in paths]
     prefixes = tuple(options.module or [""])
     every = [mutant for module in modules if module.startswith(prefixes) for mutant in mutants_of(ROOT, module)]
-    listed = _equivalents(every)
     mutants = draw(every, options.seed, options.count)
-    equivalent = {mutant.key for mutant in mutants if mutant.name in listed}
     tree = _tree()
     STATE.mkdir(exist_ok=True)
     journal = Journal(STATE / "verdicts.jsonl")
     if not options.report:
-        different = [mutant for mutant in mutants if mutant.key not in equivalent]
-        due = [mutant for mutant in different if _is_due(journal.of(mutant), tree, options)]
+        due = [mutant for mutant in mutants if _is_due(journal.of(mutant), tree, options)]
         tests = covering.measure(ROOT, modules, STATE, options.children)
         _run(due, tests, journal, tree, options.children)
-        _confirm_timeouts(different, tests, journal, tree, options.children)
+        _confirm_timeouts(mutants, tests, journal, tree, options.children)
     print(f"\nseed {options.seed}, {len(mutants)} of {len(every)} mutants, {time.monotonic() - begin:.0f} s")
-    _report(mutants, journal, equivalent, tree)
+    _report(mutants, journal, tree)
 
 
 def _is_due(verdict: Verdict | None, tree: str, options: Namespace) -> bool:

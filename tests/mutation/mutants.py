@@ -37,17 +37,13 @@ class Mutant:
     """Returns the whole module with the mutant in it."""
 
     @property
-    def name(self) -> tuple[str, str, str, str]:
-        """Identifies the mutant in the list of equivalents, whatever else changes in the module."""
-        return self.module, self.scope, self.before, self.after
-
-    @property
     def room(self) -> str:
         return self.module.split("/")[1]
 
     @property
     def key(self) -> str:
-        return "\n".join((*self.name, str(self.occurrence)))
+        """Identifies the mutant, whatever else changes in the module."""
+        return "\n".join((self.module, self.scope, self.before, self.after, str(self.occurrence)))
 
 
 def draw(mutants: Iterable[Mutant], seed: int, count: int) -> list[Mutant]:
