@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import threading
 import time
@@ -51,7 +50,6 @@ from extender.web.answers import Answer, Page, json_answer
 from extender.web.pages import PageServer, probe_pages
 from extender.web.telemetry import log
 from extender.web.telemetry.scheduler_metrics import SchedulerMetrics, Waiting
-from extender.web.telemetry.tracing import traces_of
 
 FLUSH_UNSCHEDULABLE_SECONDS = 30.0
 SWEEP_SECONDS = 30.0
@@ -97,7 +95,7 @@ class SchedulerProcess:
     def __init__(self, settings: Settings, stopping: threading.Event) -> None:
         clock = SystemClock()
         self._scheduling = False
-        self._metrics = metrics = SchedulerMetrics(clock, product_version(), traces_of(os.environ))
+        self._metrics = metrics = SchedulerMetrics(clock, product_version())
         self._failures = TaskFailures(metrics.set_aside)
         self._setup = setup = set_up("schedule", settings, metrics, clock, stopping, self._record_reload)
         self._extenders = extenders_of(setup.policy.extenders)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -69,7 +68,6 @@ from extender.web.access import is_loopback
 from extender.web.app import Backend, ExtenderApp, create_app
 from extender.web.telemetry import log
 from extender.web.telemetry.metrics import Metrics
-from extender.web.telemetry.tracing import traces_of
 
 END_SECONDS = 1.0  # how long `stop` waits for each thread
 
@@ -163,7 +161,6 @@ class WebhookProcess:
         self.upkeep = upkeep_of(
             setup, cache, feed, self._profiles, lambda: _prepare(cache, feed, unsettled), self._adopt
         )
-        self._traces = traces_of(os.environ)
         self._refused = RefusedPods(cache, self._profiles, clock, settings.activate_after_seconds, setup.limit)
         self._permits = Permits(cache.snapshot, limit=setup.limit)
         self._running_process = RunningProcess(self._refused.wake, self._permits)
@@ -284,7 +281,7 @@ class WebhookProcess:
         upkeep = self.upkeep
         return Backend(
             self._verbs, upkeep.waiting_for, self.start, self.stop, upkeep.private_pages(), upkeep.compare,
-            self._feed.hand_over, self.revive, self.unready, upkeep.read_policy_again, self._traces,
+            self._feed.hand_over, self.revive, self.unready, upkeep.read_policy_again,
             self._setup.observation.observers,
         )  # fmt: skip
 

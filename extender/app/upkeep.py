@@ -23,7 +23,6 @@ from extender.app.housekeeping import (
     relist_interrupted,
 )
 from extender.app.live_lookups import announcement
-from extender.app.openapi import openapi_page
 from extender.app.policies import Adopt, PolicyReload, PolicyReloaded
 from extender.app.policy_trial import PolicyTrial
 from extender.app.recording.observation import Observation
@@ -38,7 +37,7 @@ from extender.runtime.clock import Clock, TimeLimit
 from extender.runtime.hanging import HangingCalls
 from extender.runtime.threads import LastingThread, Ticker
 from extender.table.features import FeatureGates
-from extender.web.access import CONFIGZ, OPENAPI, SIMULATE
+from extender.web.access import CONFIGZ, SIMULATE
 from extender.web.pages import COMPARE, DUMP, LOG_LEVEL, PrivatePages, change_log_level, configz, when_ready
 from extender.web.telemetry.metrics import Metrics
 
@@ -176,7 +175,6 @@ class Upkeep:
             DUMP: when_ready(lambda: dump(self.cache), waiting_for),
             **live_pages(self.cache, self.profiles, waiting_for, setup.limit),
             **setup.observation.pages,
-            OPENAPI: openapi_page,
         }
         actions = {COMPARE: when_ready(self.comparer.compare, waiting_for), LOG_LEVEL: change_log_level}
         if not setup.settings.simulate:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from extender.config.setting_sources import load
-from extender.config.settings import Command, Option, Settings, host_and_port, options_of
+from extender.config.settings import REMOVED, Command, Option, Settings, host_and_port, options_of
 from extender.policy.recommended import SCHEDULER_CONFIGURATION
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -22,8 +22,7 @@ CALL = "{extender} demo {verb} | curl -s {address}/scheduler/{verb} -H 'Content-
 
 _SECTIONS = {
     "Address and certificates": (
-        "bind insecure-bind metrics-bind prefix filter-verb prioritize-verb preempt-verb bind-verb tls-cert tls-key"
-        " client-ca client-names metrics-client-ca"
+        "bind insecure-bind metrics-bind prefix tls-cert tls-key client-ca client-names metrics-client-ca"
     ),
     "Cluster": "kubeconfig context as as-group cluster watch-kinds bind-rate bind-burst status-rate event-rate",
     "Rules and answers": (
@@ -51,6 +50,14 @@ _SECTIONS = {
 
 class ProcessCommand(click.Command):
     """A command whose help shows the options below the headings of _SECTIONS."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parses the arguments. Raises UsageError with the reason if a flag was removed."""
+        given = {argument.partition("=")[0] for argument in args}
+        for option in REMOVED:
+            if option.flag in given:
+                raise click.UsageError(f"{option.flag}: {option.description}", ctx)
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the options, section by section."""

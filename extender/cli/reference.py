@@ -32,7 +32,6 @@ _ROWS = (
     ("GET", "/debug/cache/dump", "serve, schedule", "the nodes, pods and totals in the cache"),
     ("POST", "/debug/cache/compare", "serve, schedule", "compares the cache with the API server, and corrects it"),
     ("POST", "/debug/log-level", "serve, schedule", "sets the log level, such as ?level=debug"),
-    ("GET", "/openapi.json", "serve, schedule", "OpenAPI of the pages that answer in JSON: /simulate, /ui, /debug"),
     ("GET", "/configz", "serve, schedule", "the settings in force: from file, environment and flags"),
     ("GET", "/debug/pods", "schedule", "the pods it has not placed yet, as extender status prints them"),
 )  # fmt: skip

@@ -14,6 +14,7 @@ from extender.config.settings import (
     KIND,
     OPTIONS,
     PREFIX,
+    REMOVED,
     Command,
     Option,
     Settings,
@@ -28,7 +29,6 @@ _SERVICE_LINK = re.compile(r"_(SERVICE_HOST|SERVICE_PORT\w*|PORT|PORT_\d+_\w+)$"
 
 _ALIKE = 0.75  # texts that are at least this similar count as a typo; all variables share a prefix
 
-_OWN_PATHS = {"", "livez", "healthz", "readyz", "metrics", "configz", "simulate", "ui", "openapi.json"}
 _OWN_FOLDERS = ("debug/", "ui/")
 
 _Values = dict[str, tuple[str, object]]  # setting -> (its location in the source, its value)
@@ -83,13 +83,9 @@ def _contradictions(settings: Settings) -> Iterator[str]:
     yield from _tls_contradictions(settings)
     if (settings.own_name or settings.own_labels) and not settings.own_namespace:
         yield "ownNamespace: required with ownName or ownLabels"
-    verbs = ("filter", "prioritize", "preempt", "bind")
-    if len({settings.verb_path(verb).strip("/") for verb in verbs}) < len(verbs):
-        yield ", ".join(f"{verb}Verb" for verb in verbs) + ": each verb needs a different path"
-    for verb in verbs:
-        path = "/".join(part for text in (settings.prefix, settings.verb_path(verb)) if (part := text.strip("/")))
-        if path in _OWN_PATHS or path.startswith(_OWN_FOLDERS):
-            yield f"prefix, {verb}Verb: /{path} is already used by the extender; choose another path"
+    folder = settings.prefix.strip("/") + "/"
+    if folder.startswith(_OWN_FOLDERS):
+        yield f"prefix: /{folder} is already used by the extender; choose another path"
     if settings.leader_elect or settings.leader_service or settings.lease_follows_calls:
         yield from _election_contradictions(settings)
     yield from _missing_files(settings)
@@ -140,10 +136,13 @@ def _election_contradictions(settings: Settings) -> Iterator[str]:
 
 def _from_environment(environment: Mapping[str, str], faults: list[str]) -> _Values:
     by_variable = {option.variable: option for option in OPTIONS.values()}
+    removed = {option.variable: option.description for option in REMOVED}
     values: _Values = {}
     for variable, text in environment.items():
         if option := by_variable.get(variable):
             values[option.name] = (variable, _split(text) if option.many else text)
+        elif variable in removed:
+            faults.append(f"{variable}: {removed[variable]}")
         elif near := _near_misses(variable, by_variable):
             faults.append(f"{variable}: unknown setting{did_you_mean(near)}")
     return values
@@ -154,10 +153,13 @@ def _from_file(config: Path | None, faults: list[str]) -> _Values:
         return {}
     document = _document(config, faults)
     by_key = {option.key: option for option in OPTIONS.values()}
+    removed = {option.key: option.description for option in REMOVED}
     values: _Values = {}
     for key, value in document.items():
         if option := by_key.get(str(key)):
             values[option.name] = (f"{config}: {key}", value)
+        elif key in removed:
+            faults.append(f"{config}: {key}: {removed[str(key)]}")
         elif key not in ("apiVersion", "kind"):
             faults.append(with_suggestion(f"{config}: {key}: unknown setting", str(key), by_key))
     return values

@@ -153,10 +153,6 @@ class Settings(BaseModel):
     prefix: UrlPath = setting(
         "/scheduler", "path under which the verbs are served; part of the extender's urlPrefix", only="serve"
     )
-    filter_verb: UrlPath = setting("filter", "path of filter under the prefix; may contain slashes", only="serve")
-    prioritize_verb: UrlPath = setting("prioritize", "path of prioritize under the prefix", only="serve")
-    preempt_verb: UrlPath = setting("preempt", "path of preempt under the prefix", only="serve")
-    bind_verb: UrlPath = setting("bind", "path of bind under the prefix", only="serve")
     score_scale: Literal["relative", "absolute"] = setting(
         "relative",
         "prioritize: relative scales the best node to 10 and the worst to 0; absolute keeps the distances",
@@ -366,10 +362,6 @@ class Settings(BaseModel):
         kubeconfigs = listed(self.kubeconfig) if self.kubeconfig else ()
         return ClusterAccess(kubeconfigs, self.context or None, self.as_ or None, self.as_group)
 
-    def verb_path(self, verb: str) -> str:
-        """Returns the URL path, below the prefix, of the verb "filter", "prioritize", "preempt" or "bind"."""
-        return str(getattr(self, f"{verb}_verb"))
-
 
 @dataclass(frozen=True)
 class Option:
@@ -424,6 +416,12 @@ def _option(name: str, field: FieldInfo) -> Option:
 
 
 OPTIONS: Mapping[str, Option] = {name: _option(name, field) for name, field in Settings.model_fields.items()}
+
+REMOVED: Sequence[Option] = [
+    Option(f"{verb}_verb", f"was removed in 0.2.0: the path is always {verb} below prefix", {}, str)
+    for verb in ("filter", "prioritize", "preempt", "bind")
+]
+"""The settings of the release before that no longer exist. Their descriptions say why, to whoever still sets one."""
 
 
 def options_of(command: Command) -> Sequence[Option]:

@@ -24,8 +24,8 @@ Certificate = Mapping[str, Any]
 
 PROBES = frozenset({"/livez", "/readyz", "/healthz"})
 """Paths that every caller may read: kubelet has no certificate and uses the pod's IP address as Host."""
-DEBUG, UI, CONFIGZ, SIMULATE, OPENAPI = "/debug/", "/ui", "/configz", "/simulate", "/openapi.json"
-PRIVATE = (DEBUG, UI, CONFIGZ, SIMULATE, OPENAPI)
+DEBUG, UI, CONFIGZ, SIMULATE = "/debug/", "/ui", "/configz", "/simulate"
+PRIVATE = (DEBUG, UI, CONFIGZ, SIMULATE)
 """Paths that show pods and nodes, or cost much. Only this machine and clients with a certificate may use them."""
 
 ONLY_LOCAL = (

@@ -6,7 +6,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -54,7 +54,6 @@ class Backend:
         revive: restarts threads that have ended; returns their names.
         unready: called for /readyz in place of `waiting_for`, because a standby may be ready although it cannot decide.
         reload: reads the policy again. Called on SIGHUP.
-        traces: the traces of calls; `stop` sends their last spans.
         observers: receive each call.
     """
 
@@ -68,7 +67,6 @@ class Backend:
     revive: Callable[[], Sequence[str]] = list
     unready: WaitingFor | None = None
     reload: Callable[[], None] = lambda: None
-    traces: Traces = field(default_factory=Traces)
     observers: Sequence[CallObserver] = ()
 
 
@@ -81,7 +79,8 @@ class ExtenderApp(Flask):
 def create_app(backend: Backend, settings: Settings, metrics: Metrics) -> ExtenderApp:
     """Returns the application that serves `backend`'s verbs under `settings.prefix`."""
     app = ExtenderApp("extender", static_folder=None)
-    notifier = BatchedNotifier[Call](lambda calls: report(calls, metrics, backend.traces))
+    traces = Traces()
+    notifier = BatchedNotifier[Call](lambda calls: report(calls, metrics, traces))
     access = AccessRules(settings.client_ca is not None, frozenset(settings.client_names), settings.insecure_bind)
     calls = Calls(backend.waiting_for, notifier.note, settings.before_sync, _exemptions(settings), backend.observers)
     handlers = {path: partial(calls.answer, verb) for path, verb in verb_paths(backend.verbs, settings).items()}
@@ -105,9 +104,9 @@ def create_app(backend: Backend, settings: Settings, metrics: Metrics) -> Extend
 
 
 def verb_paths(verbs: Sequence[Verb[Any, Any]], settings: Settings) -> Mapping[str, Verb[Any, Any]]:
-    """Returns URL path -> verb, for example "/scheduler/filter". The settings define the prefix and the last part."""
+    """Returns URL path -> verb, for example "/scheduler/filter". The settings define the prefix."""
     prefix = "/" + settings.prefix.strip("/")
-    return {f"{prefix.rstrip('/')}/{settings.verb_path(verb.name).strip('/')}": verb for verb in verbs}
+    return {f"{prefix.rstrip('/')}/{verb.name}": verb for verb in verbs}
 
 
 def _lifecycle(
@@ -127,7 +126,6 @@ def _lifecycle(
     def stop() -> None:
         notifier.stop()
         backend.stop()
-        backend.traces.stop()
         if server:
             server.stop()
 

@@ -170,7 +170,7 @@ class CallResult:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An answered call of a verb, as log, metrics and traces report it.
+    """An answered call of a verb, as log and metrics report it.
 
     Attributes:
         seconds: the time from the arrival of the body to the encoded answer.
@@ -280,17 +280,17 @@ class Calls:
 
 
 def report(calls: Sequence[Call], metrics: Metrics, traces: Traces) -> None:
-    """Counts the calls in metrics, logs each in a line, and sends their spans if that is configured."""
+    """Counts the calls in metrics and logs each in a line."""
     for call in calls:
         metrics.called(call.verb, call.outcome, call.seconds)
         if call.status >= 400:
             metrics.rejected(call.status)
-    work = [Work(call.verb, _fields(call), call.ended_at, call.seconds, call.traceparent) for call in calls]
+    work = [Work(_fields(call), call.ended_at, call.traceparent) for call in calls]
     inform(_log, "call", [traces.trace(each) for each in work])
 
 
 def _fields(call: Call) -> dict[str, object]:
-    """Returns the fields of the call's log line and span."""
+    """Returns the fields of the call's log line."""
     fields: dict[str, object] = {"verb": call.verb, "result": call.outcome.value, "ms": round(call.seconds * 1e3, 3)}
     if call.subject is not None:
         fields["uid"] = cut(call.subject.uid, LONGEST_KEY)

@@ -105,9 +105,11 @@ def test_no_verb_takes_the_place_of_a_page() -> None:
     app = application(settings(simulate=True), feed_factory_of(settings()), UnsettledWrites(10.0))
     pages = [rule.rule for rule in app.url_map.iter_rules() if not rule.rule.startswith("/scheduler/")]
     assert {"/metrics", "/simulate", "/configz"} <= set(pages)
-    for page in pages:
+    taken = {page for page in pages if page.rsplit("/", 1)[-1] in ("filter", "prioritize", "preempt", "bind")}
+    assert taken == set()
+    for folder in {page.rsplit("/", 1)[0] for page in pages} - {""}:
         with pytest.raises(ConfigurationError, match="is already used by the extender"):
-            load(None, {}, {"prefix": "/", "filter_verb": page.partition("<")[0] + "x" * ("<" in page)})
+            load(None, {}, {"prefix": folder})
 
 
 POLICY = """\

@@ -15,7 +15,7 @@ EXAMPLE = str(ROOT / "extender/offline/example.yaml")
 # Packages that take time or memory to import, and that only some commands need.
 WATCHED = {
     "aiohttp", "cryptography", "flask", "greenlet", "gunicorn", "httptools", "jinja2", "kubernetes", "mcp", "msgspec",
-    "numpy", "opentelemetry", "pandas", "prometheus_client", "werkzeug",
+    "numpy", "pandas", "prometheus_client", "werkzeug",
 }  # fmt: skip
 LIBRARY = {"msgspec", "numpy"}
 RUN = "from click.testing import CliRunner; from extender.cli.main import cli; CliRunner().invoke(cli, {arguments!r})"

@@ -7,7 +7,9 @@ from threading import TIMEOUT_MAX
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from extender.cli.main import cli
 from extender.config.setting_sources import load
 from extender.config.settings import COMMANDS, OPTIONS, Command, Settings
 from extender.errors import ConfigurationError
@@ -67,7 +69,6 @@ def test_the_later_source_wins(tmp_path: Path) -> None:
         ("exemptNamespaces: [a, b]", "a, b", ("a", "b"), "exempt_namespaces", ("a", "b")),
         ("ownNamespace: x\nownLabels: [app=extender]", "", "", "own_labels", ("app=extender",)),
         ("assumedTtlSeconds: 30", "30", "30", "assumed_ttl_seconds", 30.0),
-        ("filterVerb: v1/filter", "v1/filter", "v1/filter", "filter_verb", "v1/filter"),
     ],
     ids=lambda value: str(value)[:30],
 )
@@ -108,18 +109,8 @@ def test_every_fault_is_told_with_its_place(tmp_path: Path) -> None:
         ({"prefix": "a?b"}, "--prefix: expected a URL path of letters, digits and . _ ~ - /, got 'a?b'"),
         ({"own_labels": ("app",)}, "--own-labels[0]: expected KEY=VALUE, got 'app'"),
         ({"own_name": "x"}, "ownNamespace: required with ownName or ownLabels"),
-        (
-            {"filter_verb": "bind"},
-            "filterVerb, prioritizeVerb, preemptVerb, bindVerb: each verb needs a different path",
-        ),
-        (
-            {"prefix": "/", "filter_verb": "metrics"},
-            "prefix, filterVerb: /metrics is already used by the extender; choose another path",
-        ),
-        (
-            {"prefix": "/", "bind_verb": "debug/cache/dump"},
-            "prefix, bindVerb: /debug/cache/dump is already used by the extender; choose another path",
-        ),
+        ({"prefix": "/ui/"}, "prefix: /ui/ is already used by the extender; choose another path"),
+        ({"prefix": "debug/cache"}, "prefix: /debug/cache/ is already used by the extender; choose another path"),
         ({"leader_elect": "true"}, "leaseNamespace: required with leaderElect, unless ownNamespace is set"),
         (
             {"leader_service": "extender", "own_namespace": "x", "own_address": "10.0.0.1", "own_labels": ["a=b"]},
@@ -209,3 +200,14 @@ def test_what_kubernetes_sets_for_a_service_called_extender_is_no_fault() -> Non
 
 def test_every_setting_is_documented() -> None:
     assert all(option.description for option in OPTIONS.values())
+
+
+def test_a_setting_that_was_removed_is_refused_with_the_reason(tmp_path: Path) -> None:
+    config = write(tmp_path, "filterVerb: v1/filter\n")
+    assert faults(config, {"EXTENDER_BIND_VERB": "b"}) == [
+        "filterVerb: was removed in 0.2.0: the path is always filter below prefix",
+        "EXTENDER_BIND_VERB: was removed in 0.2.0: the path is always bind below prefix",
+    ]
+    flag = CliRunner().invoke(cli, ["serve", "--filter-verb=v1/filter"])
+    assert flag.exit_code == 2
+    assert "--filter-verb: was removed in 0.2.0: the path is always filter below prefix" in flag.output

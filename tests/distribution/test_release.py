@@ -25,7 +25,7 @@ def test_the_chart_has_the_version_of_the_program() -> None:
     assert (CHART["version"], CHART["appVersion"]) == (newest_release(), newest_release())
 
 
-@pytest.mark.parametrize("extra", ["", "certs", "otel"])
+@pytest.mark.parametrize("extra", ["", "certs"])
 def test_what_users_install_forbids_no_newer_version(extra: str) -> None:
     """Other packages in the same environment may need one; the image pins its own in constraints.txt."""
     asked = SETUP["options.extras_require"][extra] if extra else SETUP["options"]["install_requires"]

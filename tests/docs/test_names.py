@@ -20,14 +20,14 @@ TEXTS = [
 # Each pattern finds the name that a kind of command gives; `.` is the checkout.
 COMMANDS = {
     "pip": re.compile(r"pip install (?:-\S+ )*'?([A-Za-z][\w-]*)"),
-    "extra": re.compile(r"\b([\w-]+)\[(?:certs|docs|mcp|otel|pandas|test)\]"),
+    "extra": re.compile(r"\b([\w-]+)\[(?:certs|docs|mcp|pandas|test)\]"),
     "helm": re.compile(r"helm (?:install|upgrade) \S+ (\S+)"),
     "image": re.compile(
         r"(?:make image IMAGE=|docker push |docker save |docker-image |FROM )(?:registry\.example\.com/)?([\w-]+):"
     ),
     "plugin": re.compile(r"kubectl why|kubectl (podseat)"),
 }
-ELSEWHERE = {"opentelemetry-sdk", "py-spy", "uv"}
+ELSEWHERE = {"py-spy", "uv"}
 RIGHT = {NAME, f"charts/{NAME}"}
 
 

@@ -57,8 +57,7 @@ FIELDS = {
     "profiles": "the schedulerNames of the profiles when the process started",
     "rules": "the users' rules in these profiles",
     "addresses": "the URLs of the servers of this process",
-    "off": "everything that was switched off when the process started: settings by key, spans, feature gates, default"
-    " plugins",
+    "off": "everything that was switched off when the process started: settings by key, feature gates, default plugins",
 }
 """The fields that a line may have, and their meaning; `extender reference log` lists them."""
 

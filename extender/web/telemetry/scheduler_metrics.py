@@ -25,24 +25,23 @@ _MANY_ATTEMPTS = 15
 class AttemptLog:
     """Logs attempts to schedule a pod. After `start` it writes in a thread, so that scheduling need not wait."""
 
-    def __init__(self, clock: Clock, traces: Traces) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._traces = traces
+        self._traces = Traces()
         self._notifier = BatchedNotifier[tuple[float, Attempt]](self._write)
         self.start = self._notifier.start
 
     def note(self, attempt: Attempt) -> None:
-        """Logs the attempt at level info, and sends it as a span if that is configured."""
-        if self._traces.sends_spans or _log.isEnabledFor(logging.INFO):
+        """Logs the attempt at level info."""
+        if _log.isEnabledFor(logging.INFO):
             self._notifier.note((self._clock.now(), attempt))
 
     def stop(self) -> None:
-        """Writes the rest of the lines, and sends the rest of the spans."""
+        """Writes the rest of the lines."""
         self._notifier.stop()
-        self._traces.stop()
 
     def _write(self, attempts: Sequence[tuple[float, Attempt]]) -> None:
-        work = [Work("schedule", _fields(attempt), ended_at, attempt.seconds) for ended_at, attempt in attempts]
+        work = [Work(_fields(attempt), ended_at) for ended_at, attempt in attempts]
         inform(_log, "attempt", [self._traces.trace(each) for each in work])
 
 
@@ -76,9 +75,9 @@ class Waiting(NamedTuple):
 class SchedulerMetrics(Metrics):
     """The metrics of the scheduling loop; implements scheduler_ports.SchedulerTelemetry."""
 
-    def __init__(self, clock: Clock, version: str, traces: Traces | None = None) -> None:
+    def __init__(self, clock: Clock, version: str) -> None:
         super().__init__(clock, version, ALL_SERIES)
-        self.attempt_log = AttemptLog(clock, traces or Traces())
+        self.attempt_log = AttemptLog(clock)
 
     def observe_queue(self, waiting: Waiting) -> None:
         """Adds the gauges whose values the functions in `waiting` compute at each scrape."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterable, Iterator, Sequence
 
 from extender.config.settings import OPTIONS, Command, Settings
@@ -12,7 +11,6 @@ from extender.plugins.registry import default_profile
 from extender.plugins.users import custom_rules
 from extender.runtime.product_version import product_commit, product_version
 from extender.table.features import BY_NAME, FeatureGates
-from extender.web.telemetry.tracing import spans_wanted
 
 _log = logging.getLogger(__name__)
 # These settings switch features; a feature is off if its setting is false, 0 or empty.
@@ -61,8 +59,6 @@ def _addresses(command: Command, settings: Settings) -> Iterator[str]:
 def _switched_off(command: Command, settings: Settings) -> Iterator[str]:
     switches = (*_SWITCHES, *(_SWITCHES_OF_SERVE if command == "serve" else ()))
     yield from (OPTIONS[name].key for name in switches if not getattr(settings, name))
-    if not spans_wanted(os.environ):
-        yield "spans"
 
 
 def _gates_off(features: FeatureGates) -> Iterable[str]:
