@@ -360,7 +360,7 @@ def _members_to_try(state: ClusterState, gang: PodGroup) -> int:
     Such a gang does not fit, and the last of these members shows why. A `minCount` of two billion is then not built.
     """
     allocatable, requested = state.resources()["pods"]
-    return min(gang.min_count, int(np.maximum(allocatable - requested, 0).sum()) + 1, MOST_PODS + 1)
+    return min(max(gang.min_count, 1), int(np.maximum(allocatable - requested, 0).sum()) + 1, MOST_PODS + 1)
 
 
 def _zones(state: ClusterState, by_node: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
