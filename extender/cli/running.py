@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import http.client
 import re
+import socket
 import ssl
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 import click
@@ -15,7 +18,7 @@ import click
 from extender.config.cluster_access import ClusterAccess, live_access
 from extender.errors import ConfigurationError, ExtenderError
 
-_Function = TypeVar("_Function", bound=Callable[..., object])
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 _TIMEOUT_SECONDS = 10.0
 _IN_CLUSTER = re.compile(r"([^/:]+)/([^/:]+)(?::(\d{1,5}))?")
 
@@ -24,6 +27,99 @@ IN_CLUSTER_OPTION = click.option(
     metavar="NAMESPACE/DEPLOYMENT[:PORT]",
     help="ask the pods of this Deployment, by forwarding their port through the API server",
 )
+
+
+TLS = ("certificate_authority", "client_certificate", "client_key", "tls_server_name")
+"""The names of the options that `tls_options` adds."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTls:
+    """How to reach a process that speaks TLS; the attributes have the meaning of kubectl's options.
+
+    Attributes:
+        server_name: the name in the server's certificate, if it is not the host in the address.
+    """
+
+    certificate_authority: Path | None = None
+    client_certificate: Path | None = None
+    client_key: Path | None = None
+    server_name: str | None = None
+
+    def connect(self, host: str, port: int | None) -> http.client.HTTPSConnection:
+        """Returns a connection, not yet dialled. Raises ConfigurationError if a file cannot be used."""
+        if self.client_key is not None and self.client_certificate is None:
+            raise ConfigurationError(["--client-key needs --client-certificate"])
+        try:
+            context = ssl.create_default_context(cafile=self.certificate_authority)
+        except OSError as error:
+            raise ConfigurationError(
+                [f"--certificate-authority {self.certificate_authority}: {_fault(error)}"]
+            ) from None
+        if self.client_certificate is not None:
+            try:
+                context.load_cert_chain(self.client_certificate, self.client_key)
+            except OSError as error:
+                files = f"{self.client_certificate} --client-key {self.client_key or self.client_certificate}"
+                raise ConfigurationError([f"--client-certificate {files}: {_fault(error)}"]) from None
+        return _NamedConnection(host, port, context, self.server_name)
+
+
+class _NamedConnection(http.client.HTTPSConnection):
+    """A connection whose server has another name in its certificate than in its address."""
+
+    def __init__(self, host: str, port: int | None, context: ssl.SSLContext, server_name: str | None) -> None:
+        super().__init__(host, port, timeout=_TIMEOUT_SECONDS, context=context)
+        self._own_context, self._server_name = context, server_name
+
+    def connect(self) -> None:
+        """Dials the host, and verifies the server's certificate for the name."""
+        connected = socket.create_connection((self.host, self.port), self.timeout)
+        try:
+            self.sock = self._own_context.wrap_socket(connected, server_hostname=self._server_name or self.host)
+        except OSError:
+            connected.close()
+            raise
+
+
+def tls_options(command: _Command) -> _Command:
+    """Adds kubectl's options for a server that speaks TLS to a command, which gets the values as `tls`."""
+
+    @functools.wraps(command)
+    def with_tls(
+        *positional: Any,
+        certificate_authority: Path | None,
+        client_certificate: Path | None,
+        client_key: Path | None,
+        tls_server_name: str | None,
+        **others: Any,
+    ) -> Any:
+        tls = ServerTls(certificate_authority, client_certificate, client_key, tls_server_name)
+        return command(*positional, tls=tls, **others)
+
+    file = click.Path(path_type=Path)
+    options = (
+        click.option(
+            "--certificate-authority", type=file, metavar="FILE", help="CA that signed the process's certificate"
+        ),
+        click.option("--client-certificate", type=file, metavar="FILE", help="your certificate for the process"),
+        click.option("--client-key", type=file, metavar="FILE", help="its key  [default: in the same file]"),
+        click.option(
+            "--tls-server-name", metavar="NAME", help="name in the process's certificate  [default: the URL's]"
+        ),
+    )
+    decorated: Any = with_tls
+    for option in reversed(options):
+        decorated = option(decorated)
+    return decorated  # type: ignore[no-any-return]  # click's decorators lose the function's type
+
+
+def _fault(error: OSError) -> str:
+    return (
+        "it is not a certificate or key in PEM form"
+        if isinstance(error, ssl.SSLError)
+        else error.strerror or str(error)
+    )
 
 
 class RunningReplica(Protocol):
@@ -41,11 +137,13 @@ class AddressedReplica:
     Attributes:
         option: the option that gives the address, for error messages.
         program: the name of the process, for error messages.
+        tls: how to reach an https address.
     """
 
     server: str
     option: str
     program: str
+    tls: ServerTls = ServerTls()
 
     def __str__(self) -> str:
         return self.server
@@ -65,14 +163,17 @@ class AddressedReplica:
         if not host or url.scheme not in ("http", "https"):
             raise ConfigurationError([f"{self.option} {self.server}: expected a URL, such as http://127.0.0.1:8889"])
         connection: http.client.HTTPConnection = (
-            http.client.HTTPSConnection(host, port, timeout=_TIMEOUT_SECONDS, context=ssl.create_default_context())
-            if secure
-            else http.client.HTTPConnection(host, port, timeout=_TIMEOUT_SECONDS)
+            self.tls.connect(host, port) if secure else http.client.HTTPConnection(host, port, timeout=_TIMEOUT_SECONDS)
         )
         try:
             connection.request("GET", f"{url.path.rstrip('/')}{path}")
             answer = connection.getresponse()
             return answer.status, answer.read()
+        except ssl.SSLCertVerificationError as error:
+            raise ExtenderError(
+                f"{self.server} is not trusted: {error.verify_message.rstrip('.')}; give the authority of its "
+                "certificate with --certificate-authority, and through a port-forward its name with --tls-server-name"
+            ) from None
         except (OSError, http.client.HTTPException) as error:
             raise ExtenderError(
                 f"no answer from {self.server}: {getattr(error, 'strerror', None) or error}; check that {self.program} "

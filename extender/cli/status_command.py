@@ -15,7 +15,15 @@ from extender.cli.answers.source_options import access_options, pod_key
 from extender.cli.option_conflicts import ACCESS, refuse_options
 from extender.cli.output.listing import in_order, list_options
 from extender.cli.output.output_formats import Output, output_option, say, show, switch
-from extender.cli.running import IN_CLUSTER_OPTION, AddressedReplica, RunningReplica, replicas_of
+from extender.cli.running import (
+    IN_CLUSTER_OPTION,
+    TLS,
+    AddressedReplica,
+    RunningReplica,
+    ServerTls,
+    replicas_of,
+    tls_options,
+)
 from extender.config.cluster_access import ClusterAccess
 from extender.errors import ExtenderError
 from extender.offline.documents.document_kinds import DocumentKind, headed
@@ -63,6 +71,7 @@ Pod = Mapping[str, Any]
     help="address of the scheduler: its --bind",
 )
 @IN_CLUSTER_OPTION
+@tls_options
 @access_options
 @click.option("-n", "--namespace", metavar="NAME", help="show only pods of this namespace")
 @switch("-A", "--all-namespaces", help="show the pods of all namespaces (the default without -n)")
@@ -84,6 +93,7 @@ def status(
     sort_by: JsonPath | None,
     watch: bool,
     output: Output,
+    tls: ServerTls,
 ) -> None:
     """Show the pods that a running `extender schedule` has not placed yet, and which plugins refused them.
 
@@ -106,6 +116,7 @@ def status(
     if in_cluster is None:
         refuse_options(ACCESS, "these options need --in-cluster NAMESPACE/DEPLOYMENT")
     else:
+        refuse_options(TLS, "these options need --server URL: --in-cluster goes through the API server")
         refuse_options(("server",), "give one scheduler: either --server or --in-cluster")
     keys = {pod_key(name, "") for name in names}
     chosen = None if all_namespaces else namespace
@@ -118,7 +129,7 @@ def status(
             and (selector is None or selector.matches(pod.get("labels", {})))
         )
 
-    addressed = AddressedReplica(server, "--server", "`extender schedule`")
+    addressed = AddressedReplica(server, "--server", "`extender schedule`", tls)
     replica, queue = _leader_of(replicas_of(in_cluster, access, _PORT, addressed))
     pods = in_order(filter(is_meant, pods_of(queue)), sort_by)
     if not queue["leading"]:

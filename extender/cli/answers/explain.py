@@ -30,7 +30,7 @@ from extender.cli.completion import pods_and_groups
 from extender.cli.option_conflicts import ACCESS, refuse_options
 from extender.cli.output.listing import in_order, list_options
 from extender.cli.output.output_formats import Format, Output, output_option, say, show, switch
-from extender.cli.running import IN_CLUSTER_OPTION, AddressedReplica, replicas_of
+from extender.cli.running import IN_CLUSTER_OPTION, TLS, AddressedReplica, ServerTls, replicas_of, tls_options
 from extender.errors import ConfigurationError
 from extender.offline.documents.document_kinds import DocumentKind, headed, one_or_list
 
@@ -76,6 +76,7 @@ def _one_name(_: click.Context, __: click.Parameter, words: Sequence[str]) -> st
     "--from", "server", metavar="URL", help="show what a running `serve` or `schedule` decided, instead of deciding"
 )
 @IN_CLUSTER_OPTION
+@tls_options
 @switch("--batch", help="read cases from standard input, one per line")
 def explain(
     source: Source,
@@ -91,6 +92,7 @@ def explain(
     server: str | None,
     in_cluster: str | None,
     batch: bool,
+    tls: ServerTls,
 ) -> None:
     """Explain why a pod is pending, or where it would be placed, and what would let it run.
 
@@ -123,8 +125,9 @@ def explain(
     """
     listed_namespace = "" if all_namespaces else source.namespace or ""
     if server is not None or in_cluster is not None:
-        _show_decisions(source, pod, listed_namespace, server, in_cluster, sort_by, output)
+        _show_decisions(source, pod, listed_namespace, server, in_cluster, sort_by, output, tls)
         return
+    refuse_options(TLS, "these options need --from URL")
     if batch:
         refuse_options(_NOT_IN_A_BATCH, _ONLY_STANDARD_INPUT)
         _refuse_if(pod is not None, _ONLY_STANDARD_INPUT)
@@ -157,6 +160,7 @@ def _show_decisions(
     in_cluster: str | None,
     sort_by: JsonPath | None,
     output: Output,
+    tls: ServerTls,
 ) -> None:
     """Prints what a running process decided about `pod`; without a pod, its last decision about every pod."""
     _refuse_if(bool(server and in_cluster), "give one process: either --from URL or --in-cluster NAMESPACE/DEPLOYMENT")
@@ -164,7 +168,9 @@ def _show_decisions(
     _refuse_if(output.is_page, "--from and --in-cluster cannot print a page; use -o html with a cluster")
     if server:
         refuse_options(ACCESS, "--from takes an address, not a kubeconfig")
-    addressed = AddressedReplica(server or "", "--from", "`extender serve` or `schedule`")
+    else:
+        refuse_options(TLS, "these options need --from URL: --in-cluster goes through the API server")
+    addressed = AddressedReplica(server or "", "--from", "`extender serve` or `schedule`", tls)
     replicas = replicas_of(in_cluster, source.access, _PORT, addressed)
     if pod is None:
         print_last_decisions(replicas, listed_namespace, sort_by, output)
