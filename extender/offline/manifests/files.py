@@ -75,8 +75,8 @@ def load_snapshot(path: Path, watch: Sequence[Kind] = (), notes: list[str] | Non
 
     A file, which may be gzipped, holds one or more documents; a document is an object or a list of objects. In a
     directory, as `kubectl cluster-info dump` writes one, .yaml, .yml and .json files are read, also with .gz appended.
-    Files there that hold no objects, such as Chart.yaml, are left out. Kinds that scheduling does not read are left out
-    and logged. If a key occurs twice, YAML is refused; in JSON the last value counts.
+    Files there that hold no objects, such as Chart.yaml, and a chart's templates are left out. Kinds that scheduling
+    does not read are left out and logged. If a key occurs twice, YAML is refused; in JSON the last value counts.
 
     Args:
         watch: further kinds to read, for users' rules.
@@ -90,7 +90,11 @@ def load_snapshot(path: Path, watch: Sequence[Kind] = (), notes: list[str] | Non
     left_out = selection.left_out
     placed_objects: list[PlacedObject] = []
     without_objects: list[str] = []
+    chart_templates: list[str] = []
     for file in _files(path):
+        if path.is_dir() and _is_chart_template(file):
+            chart_templates.append(str(file.relative_to(path)))
+            continue
         try:
             placed_objects += _objects(file, selection)
         except _NoObjects as error:
@@ -98,7 +102,7 @@ def load_snapshot(path: Path, watch: Sequence[Kind] = (), notes: list[str] | Non
                 raise MalformedCluster(str(error)) from None
             without_objects.append(str(file.relative_to(path)))
     useless = Counter(type(obj).__name__ for _, obj in placed_objects if type(obj).__name__ in _ALONE_USELESS)
-    if useless.total() == len(placed_objects) and (useless or left_out or without_objects):
+    if useless.total() == len(placed_objects) and (useless or left_out or without_objects or chart_templates):
         useless.update({kind: count for (kind, _), count in left_out.items()})
         kinds = ", ".join(f"{count} {kind}" for kind, count in useless.items()) or "no objects"
         raise MalformedCluster(f"{path}: the file has {kinds}, but no node or pod; {_EXPECTED}")
@@ -111,12 +115,20 @@ def load_snapshot(path: Path, watch: Sequence[Kind] = (), notes: list[str] | Non
         notes += selection.notes()
         if without_objects:
             notes.append(f"left out, because they hold no objects: {', '.join(without_objects)}")
+        if chart_templates:
+            notes.append(f"left out, because `helm template` must render them first: {', '.join(chart_templates)}")
     _check_unique(placed_objects)
     return with_defaults([obj for _, obj in placed_objects])
 
 
 class _NoObjects(MalformedCluster):
     """The file is empty, or none of its documents looks like an object: it may be a chart's values.yaml."""
+
+
+def _is_chart_template(file: Path) -> bool:
+    """Returns True if the file is below `templates` of a Helm chart."""
+    folders = (folder for folder in file.absolute().parents if folder.name == "templates")
+    return any((folder.parent / "Chart.yaml").is_file() for folder in folders)
 
 
 def _files(path: Path) -> list[Path]:

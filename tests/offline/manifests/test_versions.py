@@ -164,6 +164,19 @@ def test_files_of_a_folder_that_hold_no_objects_are_left_out_with_one_note(tmp_p
     assert notes == ["left out, because they hold no objects: Chart.yaml, empty.yaml, kustomization.yaml, values.yaml"]
 
 
+def test_templates_of_a_chart_are_left_out_with_one_note(tmp_path: Path) -> None:
+    (tmp_path / "Chart.yaml").write_text("apiVersion: v2\nname: shop\nversion: 1.0.0\n")
+    (tmp_path / "templates" / "tests").mkdir(parents=True)
+    (tmp_path / "templates" / "web.yaml").write_text("{{ if .Values.web }}\nkind: Pod\nname: {{ .Release.Name }}: x\n")
+    (tmp_path / "templates" / "tests" / "ready.yaml").write_text('{{ include "shop" . }}\n')
+    written(tmp_path, NODE)
+    notes: list[str] = []
+    assert [each.name for each in load_snapshot(tmp_path, notes=notes)] == ["n"]
+    assert notes[-1] == (
+        "left out, because `helm template` must render them first: templates/tests/ready.yaml, templates/web.yaml"
+    )
+
+
 def manifest(*documents: Object) -> bytes:
     return yaml.safe_dump_all(documents).encode()
 
