@@ -16,6 +16,7 @@
     │   └── RuleUnanswered      a user's rule is still running
     ├── RuleFailed              a rule raised, or cannot judge the pod, and the work cannot continue
     ├── BindingFailed           a pod was rejected before its Binding, or what it needs could not be reserved
+    │   └── Preempted           a preemptor needs the room of a pod that is not bound yet
     ├── TaskFailed              memory ran out in a background task, or a core part is broken; the process has to end
     ├── InvalidAnswer           our own answer to the scheduler would harm it
     └── ClusterError            a call to the API server failed
@@ -141,6 +142,10 @@ class BindingFailed(ExtenderError):
     def __init__(self, message: str, plugin: str = "") -> None:
         super().__init__(message)
         self.plugin = plugin
+
+
+class Preempted(BindingFailed):
+    """The pod's bind was cancelled, because a preemptor needs its room. The pod is retried after its backoff."""
 
 
 class TaskFailed(ExtenderError):

@@ -71,7 +71,7 @@ class LoopPorts:
     Attributes:
         binders: run the binding cycles of pods that need only a Binding.
         pre_binders: run the binding cycles of pods that may have to wait, for example for users' rules.
-        preemptors: carry out preemptions.
+        preemptors: carry out preemptions, and undo what was done for pods that waited in vain.
     """
 
     binder: Binder
@@ -167,7 +167,7 @@ def compose_loop(
     cache.listen(EventRouter(cache, queue, cycles, split.suspect))
     permits = Permits(cache.snapshot, lambda namespace, labels: activate(queue, namespace, labels), limit)
     nominations = Nominations(cache, statuses, queue.nomination_ended)
-    waiting = WaitingPods(clock, exists, ports.pre_binders)
+    waiting = WaitingPods(clock, exists, ports.pre_binders, preemptors)
     volumes = Volumes(cache, ports.volumes)
     devices = DeviceClaims(cache, ports.claims, events, clock)
     victim_evictor = VictimEvictor(cache, ports.evictor, events, waiting)

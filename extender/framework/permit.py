@@ -27,6 +27,7 @@ from extender.errors import BindingFailed, RuleUnanswered
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.runtime.clock import NO_LIMIT, Deadline, TimeLimit
+from extender.runtime.text import go_duration
 from extender.table import Table
 
 MAX_WAIT_SECONDS = 900.0
@@ -233,7 +234,7 @@ class Permit:
     def _overdue_after(self, seconds: float) -> BindingFailed:
         with self.lock:
             rule = min(self.pending, key=self.pending.__getitem__, default="")
-        return BindingFailed(f"rejected due to timeout after waiting {seconds:g}s at plugin {rule}", rule)
+        return BindingFailed(f"rejected due to timeout after waiting {go_duration(seconds)} at plugin {rule}", rule)
 
 
 class _UnfinishedCall(NamedTuple):

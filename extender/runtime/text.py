@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
 
 Cells = Sequence[str]
 MOST_ROWS = 20
@@ -45,6 +46,23 @@ def age(seconds: float) -> str:
         if seconds >= 2 * length:
             return f"{int(seconds // length)}{unit}"
     return f"{int(seconds)}s"
+
+
+def go_duration(seconds: float) -> str:
+    """Returns a duration as Go prints it (time.Duration.String): 0s, 500ms, 1.5s, 1m30s, 1h0m0s."""
+    nanos = round(seconds * 1e9)
+    for unit, length in (("ns", 1), ("µs", 10**3), ("ms", 10**6)):
+        if 0 < nanos < 1000 * length:
+            return f"{_decimal(nanos, length)}{unit}"
+    minutes, nanos = divmod(nanos, 60 * 10**9)
+    hours, minutes = divmod(minutes, 60)
+    prefix = f"{hours}h{minutes}m" if hours else f"{minutes}m" if minutes else ""
+    return f"{prefix}{_decimal(nanos, 10**9)}s"
+
+
+def _decimal(amount: int, unit: int) -> str:
+    text = format(Decimal(amount) / unit, "f")
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def quantity(resource: str, amount: int) -> str:

@@ -150,7 +150,7 @@ class VictimEvictor:
         """
         if not self._needs_room(preemptor):
             return False
-        if self.waiting.cancel(victim.uid, f"preempted by {preemptor.pod.key}"):
+        if self.waiting.preempt(victim.uid, preemptor.pod.key):
             self._record(preemptor, victim, f"on node {node_name} before it was bound", group)
             return True
         scheduler, kind = preemptor.pod.spec.scheduler_name, _kind(group)

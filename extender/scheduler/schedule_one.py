@@ -34,6 +34,7 @@ from extender.errors import (
     IllegalTransition,
     OutcomeUnknown,
     Outdated,
+    Preempted,
 )
 from extender.framework.permit import BindRule, Permit, Permits
 from extender.model.devices.claims import ResourceClaim
@@ -92,6 +93,10 @@ class AssumedPod:
     def needs_only_binding(self) -> bool:
         awaits = self.permit is not None or self.quorum is not None
         return not (awaits or self.reservations or self.pre_bind or self.post_bind)
+
+    @property
+    def waits_at_permit(self) -> bool:
+        return self.quorum is not None or bool(self.permit is not None and self.permit.pending)
 
     @property
     def awaited_at_permit(self) -> Sequence[Awaited]:
@@ -279,15 +284,18 @@ class PodScheduler:
         """Starts the pod's binding cycle.
 
         If the pod may have to wait, it counts as a waiting pod from now on, even before a worker begins its cycle. A
-        preemptor then cancels the bind instead of deleting the pod (upstream AddWaitingPod).
+        preemptor then cancels the bind instead of deleting the pod, and the time at Permit runs (upstream
+        AddWaitingPod).
         """
         binding = self.binding
         self.submitted.add(assumed.pod.uid)
         if assumed.needs_only_binding:
             self.binders.submit(lambda: binding.go_on(binding.bind, assumed))
+        elif assumed.waits_at_permit:
+            binding.go_on(binding.wait_at_permit, assumed)
         else:
             binding.waiting.enter(assumed.pod.info)
-            self.pre_binders.submit(lambda: binding.go_on(binding.wait_at_permit, assumed))
+            self.pre_binders.submit(lambda: binding.go_on(binding.pre_bind, assumed))
 
     def begin(self, entity: Entity) -> Deadline:
         """Returns the deadline of an attempt that starts now: it gives way to others after its slice of time."""
@@ -361,11 +369,22 @@ class BindingCycle:
         self._finish(pod, certain=False)
 
     def wait_at_permit(self, assumed: AssumedPod) -> None:
-        """Lets the pod wait at Permit, then continues its binding cycle. A wait may end in another thread."""
+        """Lets the pod wait at Permit from now on. When the wait ends, a worker continues the binding cycle."""
         # Events are still recorded. If a Permit rule rejects the pod, one of them may help it.
-        self._wait(assumed, assumed.awaited_at_permit, self._pre_bind, self.telemetry.waited_at_permit)
+        info, began_at = assumed.pod.info, self.clock.monotonic()
+        self.statuses.nominate(info.pod, assumed.node_name)
 
-    def _pre_bind(self, assumed: AssumedPod) -> None:
+        def on_end(error: Exception | None) -> None:
+            status = PointStatus.ERROR if isinstance(error, Preempted) else status_of(error)
+            self.telemetry.waited_at_permit(status, self.clock.monotonic() - began_at)
+            if error is None:
+                self.go_on(self.pre_bind, assumed)
+            else:
+                self.go_on(lambda assumed: self._fail(assumed, error), assumed)
+
+        self.waiting.wait_at_permit(info, assumed.awaited_at_permit, on_end)
+
+    def pre_bind(self, assumed: AssumedPod) -> None:
         """Writes the pod's reservations, and binds the pod when its volumes and devices are ready."""
         # From here on, only a PreBind rule can reject the pod, and it reads the cluster as of its own call.
         self.queue.stop_recording_events(assumed.pod.uid)
@@ -376,7 +395,7 @@ class BindingCycle:
             except Exception as error:  # whatever the error is, nothing may stay reserved
                 self._fail(assumed, error, error_prefix(PRE_BIND, reservation.plugin))
                 return
-        self._wait(assumed, assumed.reservations, self._run_pre_bind_rules)
+        self._wait_for_reservations(assumed)
 
     def _run_pre_bind_rules(self, assumed: AssumedPod) -> None:
         """Runs users' PreBind rules once the volumes and devices are ready, and binds the pod."""
@@ -392,34 +411,26 @@ class BindingCycle:
             self.queue.stop_recording_events(pod.uid)
             self.bind(assumed)
 
-    def _wait(
-        self,
-        assumed: AssumedPod,
-        awaited: Sequence[Awaited],
-        resume: Callable[[AssumedPod], object],
-        waited: Callable[[str, float], object] = lambda _status, _seconds: None,
-    ) -> None:
-        """Calls `resume` once `awaited` is ready. If the pod had to wait, first calls `waited` (status, seconds)."""
+    def _wait_for_reservations(self, assumed: AssumedPod) -> None:
+        """Continues once the pod's volumes and devices are ready."""
         info = assumed.pod.info
-        began_at = self.clock.monotonic()
 
         def on_begin() -> None:  # shows the cluster autoscaler and others where the pod will go (KEP-5278)
             self.statuses.nominate(info.pod, assumed.node_name)
 
         def on_end(error: Exception | None) -> None:
-            waited(status_of(error), self.clock.monotonic() - began_at)
             if error is None:
-                self.go_on(resume, assumed)
+                self.go_on(self._run_pre_bind_rules, assumed)
             else:
                 self.go_on(lambda assumed: self._fail(assumed, error), assumed)
 
         try:
-            is_ready = self.waiting.wait(info, awaited, on_begin, on_end)
+            is_ready = self.waiting.wait(info, assumed.reservations, on_begin, on_end)
         except Exception as error:
             self._fail(assumed, error)
             return
         if is_ready:
-            resume(assumed)
+            self._run_pre_bind_rules(assumed)
 
     def bind(self, assumed: AssumedPod) -> None:
         """Binds a pod that has nothing to wait for."""

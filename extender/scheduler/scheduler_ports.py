@@ -84,8 +84,11 @@ class WaitingForBind(Protocol):
     def uids(self) -> Collection[str]:
         """Returns the UIDs of the pods that wait."""
 
-    def cancel(self, uid: str, message: str) -> bool:
-        """Makes the pod fail instead of being bound; returns False if the pod does not wait for its bind."""
+    def preempt(self, uid: str, preemptor: str, /) -> bool:
+        """Makes the pod fail instead of being bound; returns False if the pod does not wait for its bind.
+
+        `preemptor` is the pod that needs the room, `namespace/name`.
+        """
 
 
 class VolumeWriter(Protocol):

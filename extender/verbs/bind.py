@@ -129,6 +129,10 @@ class PermitWait:
             permit = self._waiting.get(uid)
         return permit is not None and permit.cancel(message)
 
+    def preempt(self, uid: str, preemptor: str) -> bool:
+        """Ends the wait of a pod that a preemptor evicts; returns False if the pod does not wait."""
+        return self.cancel(uid, f"preempted by {preemptor}")
+
     def end_deleted(self, exists: Callable[[Pod], bool]) -> None:
         """Ends the wait of each pod that was deleted, so that its node is free again at once."""
         with self._lock:

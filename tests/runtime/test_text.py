@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.runtime.text import age, printable, quantity, rounded
+from extender.runtime.text import age, go_duration, printable, quantity, rounded
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,24 @@ def test_an_amount_is_written_exactly_or_rounded(resource: str, amount: int, exa
 )
 def test_an_age_has_the_largest_unit_of_which_it_has_two(seconds: float, text: str) -> None:
     assert age(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0s"),
+        (2e-9, "2ns"),
+        (1.5e-6, "1.5µs"),
+        (0.5, "500ms"),
+        (1.5, "1.5s"),
+        (30, "30s"),
+        (90, "1m30s"),
+        (300, "5m0s"),
+        (3600.25, "1h0m0.25s"),
+    ],
+)
+def test_a_duration_is_written_as_go_does(seconds: float, text: str) -> None:
+    assert go_duration(seconds) == text
 
 
 def test_control_characters_in_names_are_escaped() -> None:

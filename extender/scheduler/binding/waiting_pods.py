@@ -1,6 +1,8 @@
 """Holds pods between the decision and the Binding, where they can wait and be cancelled.
 
-A pod may wait at Permit or for reservations. It blocks no thread. Source: upstream waitingPodsMap, podsInPreBindMap.
+A pod may wait at Permit or for reservations, and blocks no thread. Its wait at Permit begins in the scheduling cycle.
+
+Source: upstream waitingPodsMap, podsInPreBindMap.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from extender.errors import BindingFailed
+from extender.errors import BindingFailed, Preempted
 from extender.runtime.clock import Clock
 from extender.scheduler.binding.reservations import Awaited
 from extender.scheduler.scheduler_ports import Workers
@@ -19,15 +21,23 @@ OnEnd = Callable[[Exception | None], object]
 """Called once when the wait has ended, with the error, or with None if the pod can go on."""
 
 
+_PREEMPTED = "preempted by DefaultPreemption"
+_PREEMPTED_AT_PERMIT = "waiting on permit for pod: preempted"
+
+
 @dataclass(slots=True)
 class _WaitingPod:
-    """One pod in WaitingPods. `on_end` is None if the pod is not waiting."""
+    """One pod in WaitingPods. `on_end` is None if the pod is not waiting.
+
+    `preempted` is the message if the pod is preempted now, in upstream's words.
+    """
 
     pod: PodInfo
+    preempted: str = _PREEMPTED
     since: float = 0.0
     awaited: Sequence[Awaited] = ()
     on_end: OnEnd | None = None
-    cancelled: BindingFailed | None = None
+    cancelled: Preempted | None = None
 
 
 class WaitingPods:
@@ -35,13 +45,16 @@ class WaitingPods:
 
     Args:
         exists: returns True if the pod still exists.
-        workers: call `on_end` for the pods whose wait has ended.
+        workers: call `on_end` for the pods whose wait has succeeded.
+        undoers: call `on_end` for the pods whose wait has failed. They are not busy with users' PreBind rules, so a pod
+            whose time is up gives its room back at once.
     """
 
-    def __init__(self, clock: Clock, exists: Callable[[PodInfo], bool], workers: Workers) -> None:
+    def __init__(self, clock: Clock, exists: Callable[[PodInfo], bool], workers: Workers, undoers: Workers) -> None:
         self._clock = clock
         self._exists = exists
         self._workers = workers
+        self._undoers = undoers
         self._lock = threading.Lock()
         self._pods: dict[str, _WaitingPod] = {}
 
@@ -49,6 +62,11 @@ class WaitingPods:
         """Adds the pod, so that it can wait and be cancelled."""
         with self._lock:
             self._pods[pod.uid] = _WaitingPod(pod)
+
+    def wait_at_permit(self, pod: PodInfo, awaited: Sequence[Awaited], on_end: OnEnd) -> None:
+        """Adds the pod, and makes it wait from now on. `poll` notices that everything in `awaited` is ready."""
+        with self._lock:
+            self._pods[pod.uid] = _WaitingPod(pod, _PREEMPTED_AT_PERMIT, self._clock.monotonic(), awaited, on_end)
 
     def wait(self, pod: PodInfo, awaited: Sequence[Awaited], on_begin: Callable[[], object], on_end: OnEnd) -> bool:
         """Returns True if everything in `awaited` is ready. Otherwise makes the pod wait, and returns False.
@@ -79,17 +97,16 @@ class WaitingPods:
         if waiting is not None and waiting.cancelled is not None:
             raise waiting.cancelled
 
-    def cancel(self, uid: str, message: str) -> bool:
+    def preempt(self, uid: str, _preemptor: str) -> bool:
         """Makes the pod fail instead of being bound; returns False if the pod is not between `enter` and `leave`.
 
         If the pod is waiting, this method calls its `on_end`, which handles the failure.
         """
-        error = BindingFailed(message)
         with self._lock:
             waiting = self._pods.get(uid)
             if waiting is None:
                 return False
-            waiting.cancelled = error
+            error = waiting.cancelled = Preempted(waiting.preempted)
             on_end = waiting.on_end
             waiting.on_end = None
         if on_end is not None:
@@ -117,8 +134,10 @@ class WaitingPods:
         with self._lock:
             on_end = waiting.on_end
             waiting.on_end = None
+            waiting.preempted = _PREEMPTED
         if on_end is not None:  # None if another thread has just ended the wait
-            self._workers.submit(lambda: on_end(error))
+            workers = self._workers if error is None else self._undoers
+            workers.submit(lambda: on_end(error))
 
     def _ready(self, waiting: _WaitingPod) -> bool:
         if not self._exists(waiting.pod):

@@ -398,6 +398,7 @@ def test_its_devices_stay_taken_while_the_watch_shows_the_claim_without_devices(
     world.untold.pop(0)()  # the claim as it was created, before its devices were written
     world.waiting.poll()
     world.binders.work()
+    world.preemptors.work()
     assert (world.node_of("p"), taken(world)) == ("", {"gpu-0"})
     world.settle()
     assert (world.node_of("p"), world.node_of("q")) == ("n1", "")
@@ -456,6 +457,7 @@ def test_a_device_that_cannot_be_made_ready_is_given_back() -> None:
     world.watch()
     world.waiting.poll()
     world.binders.work()
+    world.preemptors.work()
     assert (standing(world), taken(world), world.cache.overview().assumed) == (([], []), set(), [])
     assert world.conditions[-1][2] == f"{PRE_BIND}device binding failed: claim=c"
 
@@ -468,6 +470,7 @@ def test_a_pod_does_not_wait_for_the_devices_of_a_claim_that_took_the_name_of_it
     world.watch()
     world.waiting.poll()
     world.binders.work()
+    world.preemptors.work()
     assert world.cache.overview().assumed == []
     assert world.conditions[-1][2] == f"{PRE_BIND}claim c no longer exists"
 
@@ -480,6 +483,7 @@ def test_a_pod_does_not_wait_for_the_devices_of_a_claim_that_is_no_longer_reserv
     world.watch()
     world.waiting.poll()
     world.binders.work()
+    world.preemptors.work()
     assert world.cache.overview().assumed == []
     assert world.conditions[-1][2] == f"{PRE_BIND}claim c is no longer reserved for the pod"
 
@@ -512,6 +516,7 @@ def test_a_pod_does_not_wait_for_what_a_restored_server_has_lost(
     world.restore(copy)
     world.waiting.poll()
     world.binders.work()
+    world.preemptors.work()
     assert (world.cache.overview().assumed, world.waiting.uids()) == ([], [])
     assert taken(world) == set(standing(world)[0] if ("ResourceClaim", "default/c") in copy else ())
     world.volumes.complete()
@@ -528,6 +533,7 @@ def test_a_device_that_takes_too_long_is_given_back() -> None:
     world.clock.advance(601)
     world.waiting.poll()
     world.binders.work()
+    world.preemptors.work()
     assert (standing(world), world.cache.overview().assumed) == (([], []), [])
     assert world.conditions[-1][2] == f"{PRE_BIND}device binding timeout: claim=c"
 

@@ -30,7 +30,7 @@ def test_a_victim_that_is_not_bound_yet_is_cancelled_and_not_deleted() -> None:
     world.pass_time(3)
     assert (world.node_of("high"), world.node_of("low")) == ("n1", "")
     assert not world.pod("low").terminating
-    assert ("low", "SchedulerError", "preempted by default/high", "") in world.conditions
+    assert ("low", "SchedulerError", "preempted by DefaultPreemption", "") in world.conditions
     assert ("low", "Preempted", "Preempted by pod high on node n1 before it was bound") in world.events
     assert world.telemetry.victims == [1]
 
@@ -41,13 +41,17 @@ def test_a_pod_that_is_cancelled_while_it_is_written_is_not_bound() -> None:
     bind = world.volumes.bind
 
     def cancelled(*arguments: Any) -> Any:
-        assert world.waiting.cancel("p", "preempted")
+        assert world.waiting.preempt("p", "default/high")
         return bind(*arguments)
 
     world.volumes.bind = cancelled  # type: ignore[method-assign]  # for this world alone
     world.attempt()
     world.binders.work()
-    assert (world.cache.overview().assumed, world.waiting.uids(), world.conditions[-1][2]) == ([], [], "preempted")
+    assert (world.cache.overview().assumed, world.waiting.uids(), world.conditions[-1][2]) == (
+        [],
+        [],
+        "preempted by DefaultPreemption",
+    )
 
 
 def test_a_pod_that_is_cancelled_as_it_begins_to_wait_is_nominated_to_no_node() -> None:
@@ -57,22 +61,22 @@ def test_a_pod_that_is_cancelled_as_it_begins_to_wait_is_nominated_to_no_node() 
 
     def cancelled(pod: Pod, nominated_node: str) -> None:
         if nominated_node:
-            world.waiting.cancel("p", "preempted")
+            world.waiting.preempt("p", "default/high")
         nominate(pod, nominated_node)
 
     world.nominate = cancelled  # type: ignore[method-assign]  # for this world alone
     world.attempt()
     world.binders.work()
     world.watch()
-    assert (world.waiting.uids(), world.conditions[-1][2]) == ([], "preempted")
+    assert (world.waiting.uids(), world.conditions[-1][2]) == ([], "preempted by DefaultPreemption")
     assert (world.pod("p").status.nominated_node_name, world.nominations()) == ("", {})
 
 
 def test_a_pod_that_is_being_bound_cannot_be_cancelled() -> None:
     world = World(node("n1"), pod("p"))
     world.attempt()
-    assert not world.waiting.cancel("p", "preempted")
-    assert not world.waiting.cancel("unknown", "preempted")
+    assert not world.waiting.preempt("p", "default/high")
+    assert not world.waiting.preempt("unknown", "default/high")
 
 
 def test_a_pod_whose_reservations_cannot_be_undone_is_reported_and_keeps_its_place_until_it_expires() -> None:

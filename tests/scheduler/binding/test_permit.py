@@ -149,6 +149,30 @@ def test_a_pod_that_waits_too_long_is_rejected_and_woken_by_the_events_of_its_ru
     assert world.node_of("p") != ""
 
 
+def test_a_wait_at_permit_needs_no_worker_and_its_time_is_written_as_go_does() -> None:
+    world = world_with(node("n1"), pod("p"), rules=Rules(last=Wait(90)).rules)
+    world.attempt()
+    world.clock.advance(91)
+    world.waiting.poll()
+    assert world.binders.tasks == []
+    world.preemptors.work()
+    assert "rejected due to timeout after waiting 1m30s at plugin last" in world.conditions[-1][2]
+    assert world.telemetry.permit_waits == [("Unschedulable", 91.0)]
+
+
+def test_a_pod_that_is_preempted_at_permit_fails_in_the_words_of_kube_scheduler() -> None:
+    rules = Rules(last=Wait(90))
+    world = world_with(node("n1", cpu="1"), pod("low").priority(1), rules=rules.rules)
+    world.settle()
+    rules.answers = {}
+    world.put(pod("high").priority(2))
+    world.settle()
+    world.pass_time(3)
+    assert (world.node_of("high"), world.pod("low").terminating) == ("n1", False)
+    assert ("low", "SchedulerError", "waiting on permit for pod: preempted", "") in world.conditions
+    assert [status for status, _ in world.telemetry.permit_waits] == ["Error"]
+
+
 def test_nothing_is_written_for_a_pod_that_waits() -> None:
     """PreBind comes after Permit: a volume is no pod's before its gang is whole."""
     built = (make_storage_class("late", provisioner="kubernetes.io/no-provisioner"), make_pv("v", storage_class="late"))

@@ -196,6 +196,7 @@ def test_a_pod_that_waits_in_vain_is_given_back(world: World, happens: Callable[
     world.watch()
     world.waiting.poll()
     world.binders.work()
+    world.preemptors.work()
     assert [message for _, _, message, _ in world.conditions if told in message] == [
         f"{PRE_BIND}binding volumes: {told}"
     ]
@@ -216,6 +217,7 @@ def test_a_pod_does_not_wait_for_what_a_restored_server_has_lost(world_of: Calla
     world.restore(copy)
     world.waiting.poll()
     world.binders.work()
+    world.preemptors.work()
     assert (assumed(world), world.waiting.uids(), world.node_of("p")) == ([], [], "")
     world.pass_time(2)
     deliver(world) if ("PersistentVolume", "v") not in copy else world.volumes.complete()
