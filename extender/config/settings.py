@@ -421,7 +421,7 @@ REMOVED: Sequence[Option] = [
     Option(f"{verb}_verb", f"was removed in 0.2.0: the path is always {verb} below prefix", {}, str)
     for verb in ("filter", "prioritize", "preempt", "bind")
 ]
-"""The settings of the release before that no longer exist. Their descriptions say why, to whoever still sets one."""
+"""The settings that existed in the previous release; each description gives the reason why it was removed."""
 
 
 def options_of(command: Command) -> Sequence[Option]:
