@@ -17,7 +17,7 @@ lower = $(shell echo "$(1)" | tr A-Z a-z)
 PLATFORM := $(shell uname -s | tr A-Z a-z)-$(subst aarch64,arm64,$(subst x86_64,amd64,$(shell uname -m)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast explore backlogs test-injection test-groups test-group-cases test-gangs test-group-incidents test-controllers mutate test-upstream test-versions test-faults test-strangers test-jobs test-webhook-gangs soak fuzz fuzz-answers lint bench bench-cluster bench-webhook manifests docs docs-reference golden wheel dist test-distribution image-context image image-smoke sign push-chart binary krew release-notes audit test-workflows test-chart clean
+.PHONY: help setup run test test-fast explore backlogs test-injection test-groups test-group-cases test-gangs test-group-incidents test-redaction test-controllers mutate test-upstream test-versions test-faults test-strangers test-jobs test-webhook-gangs soak fuzz fuzz-answers lint bench bench-cluster bench-webhook manifests docs docs-reference golden wheel dist test-distribution image-context image image-smoke sign push-chart binary krew release-notes audit test-workflows test-chart clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -78,6 +78,9 @@ test-injection: $(READY) ## raise an error at calls of every function of the loo
 
 test-scheduler-files: $(READY) ## compare the doctor's verdict on 1,000 generated files with kube-scheduler's; SEED=2 for others
 	SCHEDULER_FILES=1000 $(VENV)/bin/pytest tests/policy/test_scheduler_files.py
+
+test-redaction: $(READY) ## compare decisions about 500 generated clusters with those on their redacted files; SEED=2 for others
+	REDACTED_CASES=500 $(VENV)/bin/pytest tests/offline/manifests/test_redaction.py
 
 test-controllers: $(READY) ## compare 300 drains, scale-downs and removals of nodes with a real control plane; about fifteen minutes
 	@$(VENV)/bin/python -m tests.offline.controllers.live_operations $(ARGS)

@@ -19,7 +19,17 @@ ObjectT = TypeVar("ObjectT", bound=Object)
 _NAMED_KINDS = frozenset({CSIDriver.__name__})  # kinds whose names are product names, which are not confidential
 _DRIVERS = "drivers"  # a CSINode's list of drivers, whose names are product names
 _IMAGES = frozenset(("image", "names", "reference"))
-_KEPT_VALUES = re.compile(r"-?\d*|true|false|yes|system-(cluster|node)-critical|kubernetes\.io/.*", re.ASCII)
+_IN_TREE = r"kubernetes\.io/(no-provisioner|aws-ebs|azure-(disk|file)|cinder|gce-pd|portworx-volume|vsphere-volume)"
+_KEPT_VALUES = re.compile(
+    rf"-?\d*|true|false|yes|system-(cluster|node)-critical|0\.0\.0\.0|::|{_IN_TREE}(,{_IN_TREE})*", re.ASCII
+)
+# Domains in keys that code knows: Kubernetes' own, and those of the topology keys of migrated in-tree drivers.
+_KNOWN_DOMAIN = re.compile(
+    r"([a-z0-9-]+\.)*(kubernetes|k8s)\.io|topology\.(ebs\.csi\.aws\.com|gke\.io|cinder\.csi\.openstack\.org)"
+    r"|topology\.disk\.csi\.azure\.com"
+)
+_PREFIXED_KEY = re.compile(r"(deviceclass\.resource\.kubernetes\.io/|requests\.|limits\.)(.+)")
+_CLASS_QUOTA = re.compile(r"(.+?)(\.(storage|device)class\.(storage|resource)\.k8s\.io/.*)")
 _SYSTEM_DOMAIN = re.compile(r"([a-z0-9-]+\.)*(kubernetes|k8s)\.io/.*")
 _UNREAD_ANNOTATION = re.compile(
     r"kubectl\.kubernetes\.io/.*|kubernetes\.io/config\.(?!mirror$).*|.*/(leader|preferAvoidPods)"
@@ -31,7 +41,8 @@ _TEMPLATE_HASH = "pod-template-hash"
 _HASH_BYTES = 6
 _KEY_BYTES = 32
 _GAP = "  "
-_HASHED_OR_GAP = re.compile(rf"x[0-9a-f]{{{2 * _HASH_BYTES}}}|{_GAP}+")
+_RANK_DIGITS = 6
+_HASHED_OR_GAP = re.compile(rf"x([0-9a-f]{{{_RANK_DIGITS}}})?(?P<digest>[0-9a-f]{{{2 * _HASH_BYTES}}})|{_GAP}+")
 
 
 def _words(text: str) -> frozenset[str]:
@@ -40,20 +51,26 @@ def _words(text: str) -> frozenset[str]:
 
 # The values of these fields are kept: API words, product names, numbers. Other text may be confidential.
 _KEPT_FIELDS = _words("""
-    apiVersion kind operator effect phase type status reason topologyKey key whenUnsatisfiable nodeAffinityPolicy
+    apiVersion kind operator effect phase status reason whenUnsatisfiable nodeAffinityPolicy
     nodeTaintsPolicy protocol restartPolicy action preemptionPolicy accessModes volumeMode volumeBindingMode
     reclaimPolicy provisioner driver attacher plugin schedulerName creationTimestamp deletionTimestamp startTime
-    resourceVersion apiGroup resource hostIP allocationMode adminAccess expression declaredFeatures bindMountOptions
-    bindingConditions bindingFailureConditions matchLabelKeys mismatchLabelKeys maximumVolumeSize matchAttribute
-    distinctAttribute extendedResourceName unhealthyPodEvictionPolicy minAvailable maxUnavailable lastTransitionTime
-    completionMode podReplacementPolicy topologyKeys
+    resourceVersion apiGroup resource allocationMode adminAccess expression declaredFeatures bindMountOptions
+    maximumVolumeSize matchAttribute distinctAttribute unhealthyPodEvictionPolicy minAvailable maxUnavailable
+    lastTransitionTime completionMode podReplacementPolicy
 """)
-# Everything below these fields is kept: quantities, and values that device selectors compare.
+# The values of these fields are keys of labels, taints or resources, or types of conditions.
+_KEY_FIELDS = _words("""
+    topologyKey key matchLabelKeys mismatchLabelKeys extendedResourceName resourceName topologyKeys
+    type conditionType bindingConditions bindingFailureConditions
+""")
+# Everything below these fields is kept: quantities, and values that device selectors compare. But names of resources
+# are redacted as keys.
 _KEPT_PARTS = _words("""
     requests limits allocatable capacity allocatedResources overhead podFixed default defaultRequest attributes cel
     sharedCounters consumesCounters counters consumedCapacity min max maxLimitRequestRatio
 """)
 _KEYED_BY_NAME = _words("disruptedPods")
+_OF_DEVICES = _words("attributes cel sharedCounters consumesCounters counters consumedCapacity")
 _LABELS = _words("labels matchLabels nodeSelector selector annotations")
 
 
@@ -83,20 +100,28 @@ def _is_read(annotation: str) -> bool:
     return bool(_SYSTEM_DOMAIN.fullmatch(annotation)) and not _UNREAD_ANNOTATION.fullmatch(annotation)
 
 
+def _is_own_group(api_version: str) -> bool:
+    """Returns True for groups of Kubernetes: `apps/v1`, `v1`, `batch.k8s.io/v1`. Others name a company's product."""
+    group = api_version.partition("/")[0]
+    return "." not in group or bool(_KNOWN_DOMAIN.fullmatch(group))
+
+
 class Redaction:
     """Replaces names in the objects of one cluster by hashes; equal names get equal hashes.
 
     The hashes depend on a key, so that a reader of the file cannot guess names and compare their hashes. Keys of
-    labels, taints and resources stay, and so do numbers, names of drivers and provisioners, and attributes of devices.
+    labels, taints and resources are hashed if they have a domain that is not Kubernetes' own, or contain the name of
+    a class. Other keys stay, and so do numbers, names of drivers and provisioners, and attributes of devices.
 
     Args:
         key: two redactions with the same key give the same hashes; by default the key is random and not stored.
-        texts: a dict to which each hash is added, with the text that it replaces.
+        texts: a dict to which the digest in each hash is added, with the text that it replaces.
     """
 
     def __init__(self, key: bytes | None = None, texts: dict[str, str] | None = None) -> None:
         self._key = blake2b(token_bytes(_KEY_BYTES) if key is None else key, digest_size=_KEY_BYTES).digest()
         self._texts = texts
+        self._ranks: dict[str, str] = {}  # a text -> its place in the order of all texts, as digits of one length
         self._composed: dict[str, str] = {}  # a compound name -> the joined hashes of its parts
         # The name of a claim without its ordinal -> (template, StatefulSet).
         self._claim_bases: dict[str, tuple[str, str]] = {}
@@ -117,6 +142,21 @@ class Redaction:
         for obj in objects:
             if isinstance(obj, PersistentVolumeClaim):
                 self._learn_claim(obj)
+
+    def keep_order(self, objects: Collection[Object]) -> None:
+        """Lets hashes sort as the texts that they replace, because some decisions depend on the order of names.
+
+        The reader of the file then knows which of two hashed texts comes first. Call this method after `learn`, and
+        with all objects, because a text that is not in them sorts anywhere.
+        """
+        texts: dict[str, str] = {}
+        unordered = Redaction(self._key, texts)
+        unordered.learn(objects)
+        for obj in objects:
+            unordered.redact(obj)
+        self._ranks = {text: f"{rank:0{_RANK_DIGITS}x}" for rank, text in enumerate(sorted(texts.values()))}
+        self._composed.clear()
+        self.learn(objects)
 
     def _learn_claim(self, claim: PersistentVolumeClaim) -> None:
         base, _, ordinal = claim.name.rpartition("-")
@@ -150,7 +190,7 @@ class Redaction:
         item = _fields(obj)
         redacted: dict[str, Any] = self._value("", item)
         if type(obj).__name__ in _NAMED_KINDS and "metadata" in item:
-            redacted["metadata"] = item["metadata"]
+            redacted["metadata"]["name"] = obj.name
         return redacted
 
     def key(self, kind: str, key: str) -> str:
@@ -159,26 +199,42 @@ class Redaction:
 
     def _value(self, field: str, value: Any) -> Any:
         """Returns the value of a field with all names in it hashed."""
-        if field == _DRIVERS or (field in _KEPT_PARTS and not isinstance(value, list)):
+        if field in _OF_DEVICES:
             return value
         if isinstance(value, Mapping):
-            # A label may have the same name as a field, so labels are handled separately.
-            texts = field in _LABELS
-            return {
-                self.text(key) if field in _KEYED_BY_NAME else key: self.text(inner)
-                if texts and isinstance(inner, str)
-                else self._value(key, inner)
-                for key, inner in value.items()
-            }
+            return self._mapping(field, value)
         if field in _KEPT_FIELDS:
             return value
         if isinstance(value, list):
+            if field == _DRIVERS:
+                return [{**each, **self._value("", {"topologyKeys": each.get("topologyKeys")})} for each in value]
             # A list called `requests` holds requests for devices, which contain names.
             within = "" if field in _KEPT_PARTS else field
             return [self._value(within, inner) for inner in value]
-        if not isinstance(value, str):
+        if not isinstance(value, str) or field in _KEPT_PARTS:
             return value
+        if field in _KEY_FIELDS:
+            return self._key_name(value)
         return self._image(value) if field in _IMAGES else self.text(value)
+
+    def _mapping(self, field: str, value: Mapping[str, Any]) -> Mapping[str, Any]:
+        if field == "opaque":  # parameters for the driver, which no scheduler reads
+            return {"driver": value["driver"]} if "driver" in value else {}
+        if field in _KEPT_PARTS and "podFixed" not in value:
+            is_by_resource = not any(isinstance(inner, dict) for inner in value.values())
+            return {self._key_name(key): inner for key, inner in value.items()} if is_by_resource else value
+        if field == "ownerReferences" and not _is_own_group(str(value.get("apiVersion", ""))):
+            return {name: self.text(inner) if isinstance(inner, str) else inner for name, inner in value.items()}
+        if field in _KEYED_BY_NAME:
+            return {self.text(key): inner for key, inner in value.items()}
+        if field not in _LABELS:
+            return {key: self._value(key, inner) for key, inner in value.items()}
+        # A label may have the same name as a field. A `selector` or `nodeSelector` may also have fields.
+        return {
+            self._key_name(key): self.text(inner) if isinstance(inner, str) else self._value(key, inner)
+            for key, inner in value.items()
+            if field != "annotations" or _is_read(key)
+        }
 
     def text(self, text: str) -> str:
         """Returns a hash of the text. Numbers, empty texts and values such as `true` or `system-node-critical` stay.
@@ -197,21 +253,34 @@ class Redaction:
     def _name(self, name: str) -> str:
         return self._composed.get(name) or self._hash(name)
 
-    def _image(self, image: str) -> str:
-        """Returns the image with its name hashed. The tag is kept, because an image without a tag means `latest`.
+    def _key_name(self, key: str) -> str:
+        """Returns the key of a label, a taint or a resource without names that are confidential.
 
-        A digest is hashed too, because it identifies the image.
+        Hashed are domains that are not known to all clusters, with the name after the slash; and the name of a class,
+        as in `deviceclass.resource.kubernetes.io/NAME`, which stays equal to the name of the class.
         """
+        if match := _PREFIXED_KEY.fullmatch(key):
+            prefix, name = match.groups()
+            return prefix + (self.text(name) if prefix.endswith("/") else self._key_name(name))
+        if match := _CLASS_QUOTA.fullmatch(key):
+            return self.text(match[1]) + match[2]
+        domain, slash, name = key.rpartition("/")
+        if not slash or _KNOWN_DOMAIN.fullmatch(domain):
+            return key
+        return f"{self._hash(domain)}/{self._hash(name)}"
+
+    def _image(self, image: str) -> str:
+        """Returns the image with its parts hashed. The tag `latest` stays, because an image without a tag means it."""
         name, colon, tag = image.rpartition(":")
         if not colon or "/" in tag:
             return self._hash(image)
-        return f"{self._hash(name)}:{self._hash(tag) if '@' in name else tag}"
+        return f"{self._hash(name)}:{tag if tag == 'latest' else self._hash(tag)}"
 
     def _hash(self, text: str) -> str:
-        hashed = "x" + blake2b(text.encode(), digest_size=_HASH_BYTES, key=self._key).hexdigest()
+        digest = blake2b(text.encode(), digest_size=_HASH_BYTES, key=self._key).hexdigest()
         if self._texts is not None:
-            self._texts[hashed] = text
-        return hashed
+            self._texts[digest] = text
+        return f"x{self._ranks.get(text, '')}{digest}"
 
 
 def translated(answer: str, objects: Iterable[Object], key: bytes) -> str:
@@ -235,7 +304,7 @@ def _translated_line(line: str, texts: Mapping[str, str]) -> str:
     def replacement(match: re.Match[str]) -> str:
         nonlocal surplus
         before = match[0]
-        after = " " * max(len(before) - surplus, len(_GAP)) if before.isspace() else texts.get(before, before)
+        after = " " * max(len(before) - surplus, len(_GAP)) if before.isspace() else texts.get(match["digest"], before)
         surplus += len(after) - len(before)
         return after
 

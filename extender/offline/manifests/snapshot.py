@@ -20,13 +20,12 @@ def write_snapshot(objects: Iterable[Object], *, redaction: Redaction | None = N
     snapshot has only those annotations that kube-scheduler reads, because others may contain any text.
 
     Args:
-        redaction: replaces names, label values, images and similar texts by hashes. A decision that depends on the
-            order of names (a tie between victims) may be different on the redacted cluster.
+        redaction: replaces names, label values, images and similar texts by hashes that sort as these texts do.
         compress: compresses the JSON with gzip.
     """
     written = [obj for obj in objects if type(obj).__name__ in READ_KINDS]
     if redaction is not None:
-        redaction.learn(written)
+        redaction.keep_order(written)
     items = [_item(obj, redaction) for obj in written]
     data = msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": items})
     return gzip.compress(data, mtime=0) if compress else data
