@@ -35,7 +35,7 @@ TLS = ("certificate_authority", "client_certificate", "client_key", "tls_server_
 
 @dataclass(frozen=True, slots=True)
 class ServerTls:
-    """How to reach a process that speaks TLS; the attributes have the meaning of kubectl's options.
+    """The files with which a client reaches a process that speaks TLS. The attributes are those of kubectl's options.
 
     Attributes:
         server_name: the name in the server's certificate, if it is not the host in the address.
@@ -70,7 +70,8 @@ class _NamedConnection(http.client.HTTPSConnection):
 
     def __init__(self, host: str, port: int | None, context: ssl.SSLContext, server_name: str | None) -> None:
         super().__init__(host, port, timeout=_TIMEOUT_SECONDS, context=context)
-        self._own_context, self._server_name = context, server_name
+        self._own_context = context
+        self._server_name = server_name
 
     def connect(self) -> None:
         """Dials the host, and verifies the server's certificate for the name."""

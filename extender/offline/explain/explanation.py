@@ -153,7 +153,7 @@ class Explanation:
 
     @cached_property
     def condition(self) -> SchedulerCondition | None:
-        """What the pod's scheduler wrote, if it contradicts the verdict; else None."""
+        """The condition that the pod's scheduler wrote, if it contradicts the verdict; else None."""
         if self.is_excluded or self._state.nodes_unread:
             return None
         author = self.pod.spec.scheduler_name or self._state.profiles.names[0]
