@@ -103,6 +103,7 @@ def test_every_series_is_in_the_table_and_every_row_is_served() -> None:
     metrics.relisted("pods")
     metrics.unreadable("Pod", "default/p", "'1Gx' is not a quantity")
     metrics.cache_differed("Pod", "default/p", "is listed, but not cached")
+    metrics.set_aside("sweep", "default/p", ValueError("unexpected"))
     metrics.rule_failed("rules:on_ssd")
     metrics.rule_counted("rules:on_ssd", "misses", 1.0)
     metrics.rule_observed("rules:on_ssd", "seconds", 0.1)
