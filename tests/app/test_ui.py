@@ -184,7 +184,7 @@ def test_a_rule_that_hangs_keeps_pages_and_simulations_no_longer_than_a_decision
     body = json.dumps({"pods": [make_pod("new").obj()]}).encode()
 
     def answers() -> Iterator[tuple[int, bytes]]:
-        for path in ("/ui/pending", "/ui/pod.json", "/ui/compare"):
+        for path in ("/ui/pod.json", "/ui/compare"):
             answer = pages[path]({"pod": ["default/p"]}, "")
             yield answer.status, answer.body
         answer = simulate(body)
