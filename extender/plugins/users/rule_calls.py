@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from math import inf
 from pathlib import Path
 from threading import Lock, Semaphore, current_thread, get_ident, main_thread
@@ -32,6 +33,7 @@ OFFLINE_SECONDS: Final = 4.0
 """The time limit of each call in an offline command."""
 ENDED_AFTER_SECONDS: Final = 30.0
 """A call is ended this long after its deadline. Until then it may complete what later calls use, such as a cache."""
+_MOST_STEPS: Final = 1000
 _CLOCK: Final = SystemClock()
 _places = Semaphore(MAX_RUNNING)
 _LIBRARIES = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), str(Path(__file__).parents[2]), "<frozen")
@@ -63,32 +65,43 @@ class RunningCall(Generic[T]):
 
     def run(self) -> None:
         """Calls the function in the current thread. Raises nothing."""
+        set_answer: Callable[[], object] = partial(self.answer.set_exception, CallEnded())
+        has_left = False
         try:
             self._thread = get_ident()
-            self._answer()
+            set_answer = self._called()
         except CallEnded:  # raised after the function had returned
             pass
-        is_over = False
-        while not is_over:
-            try:
-                with _calls_lock:
-                    self._thread = 0  # from here on, `end` raises nothing in this thread
-                    _abandoned.discard(self)
-                _raise_in(get_ident(), None)
-                is_over = True
-            except CallEnded:  # `end` had raised it just before
+        while not has_left:
+            try:  # noqa: SIM105 -- an error could arrive inside `suppress` itself, and would not be caught
+                has_left = self._leave()
+            except CallEnded:
                 pass
-        if not self.answer.done():
-            self.answer.set_exception(CallEnded())
+        set_answer()  # an error that arrived in here would leave the future locked
         self._places.release()
 
-    def _answer(self) -> None:
+    def _called(self) -> Callable[[], object]:
+        """Calls the function; returns what stores its result or its error."""
         try:
-            self.answer.set_result(self._call())
+            return partial(self.answer.set_result, self._call())
         except KeyboardInterrupt as error:  # the rule itself raised this: Ctrl-C reaches only the main thread
-            self.answer.set_exception(RuntimeError(f"the rule raised {error!r}").with_traceback(error.__traceback__))
+            failure = RuntimeError(f"the rule raised {error!r}").with_traceback(error.__traceback__)
+            return partial(self.answer.set_exception, failure)
         except BaseException as error:  # a user's rule may raise any exception
-            self.answer.set_exception(error)
+            return partial(self.answer.set_exception, error)
+
+    def _leave(self) -> bool:
+        """Returns True when `end` can no longer raise anything in this thread.
+
+        Raises:
+            CallEnded: `end` has raised it just before.
+        """
+        with _calls_lock:
+            self._thread = 0
+            _abandoned.discard(self)
+        for _ in range(_MOST_STEPS if self.tries else 0):
+            pass  # an error that is on its way arrives here, between two steps
+        return True
 
     @property
     def place(self) -> str:
@@ -120,10 +133,13 @@ def _is_users(frame: FrameType) -> bool:
     return not frame.f_code.co_filename.startswith(_LIBRARIES)
 
 
-def _raise_in(thread: int, error: type[BaseException] | None) -> None:
-    """Raises the error in the thread, before the next line of Python that it runs; None cancels an earlier error."""
-    argument = ctypes.py_object(error) if error is not None else None
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), argument)
+def _raise_in(thread: int, error: type[BaseException]) -> None:
+    """Raises the error in the thread, before the next line of Python that it runs.
+
+    Nothing can take it back: Python 3.11 would look for an error at every step from then on, which slows the process,
+    and a profiled or traced function would never return.
+    """
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(error))
 
 
 _calls_lock = Lock()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from threading import BoundedSemaphore, Event
@@ -133,3 +135,19 @@ def answered() -> bool:
         return answer_of("Rule", lambda: True, deadline())
     except DeadlineExceeded:
         return False
+
+
+PROFILED = """
+import sys
+from extender.plugins.users.rule_calls import answer_of
+from extender.runtime.clock import Deadline, SystemClock
+
+answer_of("Rule", lambda: 5, Deadline(SystemClock(), 60.0))
+sys.setprofile(lambda *_: None)
+print(sum(number for number in range(1000)))
+"""
+
+
+def test_after_a_call_a_profiled_function_returns() -> None:
+    ended = subprocess.run([sys.executable, "-c", PROFILED], capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout == "499500\n"
