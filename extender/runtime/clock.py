@@ -122,6 +122,10 @@ class TimeLimit:
         """Returns the deadline of a decision that starts now; see Deadline."""
         return Deadline(self._clock, self._seconds, slice_seconds, others_wait)
 
+    def at_most(self, clock: Clock, seconds: float) -> TimeLimit:
+        """Returns this limit if it is as short as `seconds`, else a limit of `seconds`, measured by `clock`."""
+        return self if 0 < self._seconds <= seconds else TimeLimit(clock, seconds)
+
     def half(self) -> TimeLimit:
         """Returns a limit of half the time."""
         return TimeLimit(self._clock, self._seconds / 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from decimal import Decimal
 
 Cells = Sequence[str]
@@ -46,6 +47,11 @@ def age(seconds: float) -> str:
         if seconds >= 2 * length:
             return f"{int(seconds // length)}{unit}"
     return f"{int(seconds)}s"
+
+
+def age_of(time: datetime, now: datetime) -> str:
+    """Returns the time from `time` to `now` as `age` does; 0s if `time` is in the future."""
+    return age(max((now - time).total_seconds(), 0))
 
 
 def go_duration(seconds: float) -> str:

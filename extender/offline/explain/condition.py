@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
+from extender.model.meta import Condition
 from extender.model.pod import Pod
 from extender.model.scheduling.controllers import TimedCondition
 
@@ -39,12 +40,17 @@ class SchedulerCondition:
         return {**asdict(self), "since": self.since.isoformat() if self.since else None}
 
 
+def pod_scheduled(pod: Pod) -> Condition | None:
+    """Returns the condition PodScheduled; None if no scheduler has written it."""
+    return next((each for each in pod.status.conditions or () if each.type == "PodScheduled"), None)
+
+
 def contradicting(pod: Pod, author: str, message: str, *, fits: bool) -> SchedulerCondition | None:
     """Returns the condition if the scheduler refuses the pod for other reasons than `message`, or though it fits.
 
     Different numbers of nodes do not contradict, because the cluster has changed since the condition was written.
     """
-    written = next((each for each in pod.status.conditions or () if each.type == "PodScheduled"), None)
+    written = pod_scheduled(pod)
     if pod.node_name or written is None or written.status != "False" or written.reason in _NO_VERDICT:
         return None
     if not fits and _reasons(written.message) == _reasons(message):

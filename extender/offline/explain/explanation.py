@@ -18,7 +18,7 @@ from extender.offline.documents.codes import CauseCode, code_of
 from extender.offline.explain.changes.search import suggested_changes
 from extender.offline.explain.changes.suggestion import SuggestedChange
 from extender.offline.explain.choice import Waterfall, decided_by, waterfall
-from extender.offline.explain.condition import SchedulerCondition, contradicting
+from extender.offline.explain.condition import SchedulerCondition, contradicting, pod_scheduled
 from extender.offline.frames import frame
 from extender.offline.groups.verdict import GroupVerdict, GroupVerdicts
 from extender.offline.html import rendering
@@ -329,7 +329,7 @@ def own_message(pod: Pod) -> str:
     """
     if pod.node_name:
         return f"it is bound to {pod.node_name}"
-    scheduled = next((each for each in pod.status.conditions or () if each.type == "PodScheduled"), None)
+    scheduled = pod_scheduled(pod)
     return (scheduled.message or scheduled.reason) if scheduled else ""
 
 

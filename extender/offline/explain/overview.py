@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from extender.engine import DecisionLimit
-from extender.errors import DeadlineExceeded, TooExpensive, explained
+from extender.errors import DeadlineExceeded, RuleUnanswered, TooExpensive, explained
 from extender.model.pod import Pod
 from extender.model.selectors import EVERYTHING, Selector
 from extender.offline.documents.codes import CauseCode
@@ -20,10 +20,10 @@ from extender.offline.explain.group import GroupExplanation
 from extender.offline.groups.verdict import GroupVerdicts
 from extender.offline.remarks import other_scheduler
 from extender.offline.state import ClusterState
-from extender.runtime.clock import SystemClock, TimeLimit, known_so_far
+from extender.runtime.clock import SystemClock, known_so_far
 from extender.runtime.near_names import with_suggestion
 from extender.runtime.questions import seconds_left
-from extender.runtime.text import age, aligned, counted, printable
+from extender.runtime.text import age_of, aligned, counted, printable
 
 SHARE = 0.2
 """The part of the remaining time that the decision about one pod of a list may take."""
@@ -204,7 +204,7 @@ def _share_of_time(limit: DecisionLimit) -> Iterator[None]:
     """Lets a decision take a part of the time that is left for the question, so that one pod does not take it all."""
     before, left = limit.time, seconds_left()
     if left:
-        limit.time = TimeLimit(SystemClock(), left * SHARE)
+        limit.time = before.at_most(SystemClock(), left * SHARE)
     try:
         yield
     finally:
@@ -218,7 +218,9 @@ def _judged(state: ClusterState, pod: Pod, groups: GroupVerdicts) -> PendingPod:
     except TooExpensive:
         raise
     except DeadlineExceeded as error:
-        cause = explained("no verdict within its share of the time", error)
+        # A rule's error says already what has not answered.
+        is_of_rule = isinstance(error, RuleUnanswered)
+        cause = str(error) if is_of_rule else explained("no verdict within its share of the time", error)
         since = pod.metadata.creation_timestamp
         return PendingPod(pod.namespace, pod.name, since, CauseCode.NO_VERDICT, cause, cause, 0, 0, "")
 
@@ -324,12 +326,8 @@ def as_text(
         yield printable(f"{cause}: {counted(len(its_pods), 'pod')}")
         lines = [("  NAMESPACE", "NAME", "AGE", "NODES", "BLOCKED BY")]
         for pod in its_pods:
-            created = _age(pod.since, now) if pod.since else "<unknown>"
+            created = age_of(pod.since, now) if pod.since else "<unknown>"
             written = pod.condition.since if pod.condition else None
-            blocker = f"{pod.blocker} ({_age(written, now)} ago)" if written else pod.blocker
+            blocker = f"{pod.blocker} ({age_of(written, now)} ago)" if written else pod.blocker
             lines.append((f"  {pod.namespace}", pod.name, created, pod.verdict, blocker))
         yield from aligned(lines)
-
-
-def _age(since: datetime, now: datetime) -> str:
-    return age(max((now - since).total_seconds(), 0))

@@ -11,7 +11,7 @@ from extender.offline.explain.choice import Waterfall
 from extender.offline.explain.evictions import EvictedUnit
 from extender.offline.explain.explanation import Explanation, FilterVerdict, totals, victims, weighted_scores
 from extender.offline.explain.group import GroupExplanation
-from extender.runtime.text import Cells, age, aligned, counted, listed, printable
+from extender.runtime.text import Cells, age_of, aligned, counted, listed, printable
 
 MOST_CHANGES = 5
 _MOST_SCORES = 6
@@ -45,7 +45,7 @@ def summary(explanation: Explanation, *, changes: bool = True) -> Iterator[str]:
 
 
 def _ago(since: datetime | None) -> str:
-    return f", written {age(max((datetime.now(UTC) - since).total_seconds(), 0))} ago" if since else ""
+    return f", written {age_of(since, datetime.now(UTC))} ago" if since else ""
 
 
 def group_summary(explanation: GroupExplanation, *, changes: bool = True) -> Iterator[str]:
