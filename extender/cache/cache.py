@@ -270,12 +270,8 @@ class Cache:
             overdue = set(self._placements.overdue(now))
             expired: list[str] = []
             for uid in [uid for uid in uids if uid in overdue]:
-                with going_on(self._telemetry.set_aside, "expiry", uid):
-                    try:
-                        expired.append(self._displace(uid, PodEvent.EXPIRE).info.pod.key)
-                    except Exception:
-                        self._interrupted.add(POD)
-                        raise
+                with going_on(self._telemetry.set_aside, "expiry", uid, lambda: self._interrupted.add(POD)):
+                    expired.append(self._displace(uid, PodEvent.EXPIRE).info.pod.key)
             return expired
 
     def evicted(self, uid: str) -> None:

@@ -15,11 +15,19 @@ SetAside = Callable[[str, str, Exception], object]
 
 
 @contextmanager
-def going_on(set_aside: SetAside, task: str, item: str = "") -> Iterator[None]:
-    """Reports the error of a block about one object, instead of raising it. Raises MemoryError."""
+def going_on(
+    set_aside: SetAside, task: str, item: str = "", undo: Callable[[], object] | None = None
+) -> Iterator[None]:
+    """Reports the error of a block about one object, instead of raising it. Raises MemoryError.
+
+    After an error `undo` is called; an error that it raises is reported too.
+    """
     try:
         yield
     except MemoryError:
         raise
     except Exception as error:  # the other objects must not wait for this one
         set_aside(task, item, error)
+        if undo is not None:
+            with going_on(set_aside, task, item):
+                undo()

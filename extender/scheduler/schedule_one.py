@@ -210,15 +210,11 @@ class Scheduler:
         with going_on(set_aside, "room of split gangs"):
             self.keep_room()
         self.pods.submitted.clear()
-        with going_on(set_aside, "scheduling", entity.info.pod.key):
-            try:
-                if isinstance(entity, QueuedGroup):
-                    self.try_group(entity)
-                else:
-                    self.pods.try_pod(entity)
-            except Exception:
-                self.abandon(entity)
-                raise
+        with going_on(set_aside, "scheduling", entity.info.pod.key, lambda: self.abandon(entity)):
+            if isinstance(entity, QueuedGroup):
+                self.try_group(entity)
+            else:
+                self.pods.try_pod(entity)
         return True
 
     def abandon(self, entity: Entity) -> None:
@@ -237,7 +233,7 @@ class Scheduler:
 
     def _abandon_pod(self, pod: QueuedPod) -> None:
         if self.pods.placing.cache.placement(pod.uid) is not None:
-            self.pods.binding.leave_to_watch(pod)
+            self.pods.binding.keep_assumed(pod)
         else:
             with suppress(IllegalTransition):  # the pod may be back in the queue already
                 self.queue.add_unschedulable(pod, NO_REJECTION)
@@ -355,14 +351,11 @@ class BindingCycle:
 
     def go_on(self, step: Callable[[AssumedPod], object], assumed: AssumedPod) -> None:
         """Runs a step of the pod's binding cycle. After an unexpected error, the watch shows if the pod was bound."""
-        with going_on(self.telemetry.set_aside, "binding", assumed.pod.info.pod.key):
-            try:
-                step(assumed)
-            except Exception:
-                self.leave_to_watch(assumed.pod)
-                raise
+        pod = assumed.pod
+        with going_on(self.telemetry.set_aside, "binding", pod.info.pod.key, lambda: self.keep_assumed(pod)):
+            step(assumed)
 
-    def leave_to_watch(self, pod: QueuedPod) -> None:
+    def keep_assumed(self, pod: QueuedPod) -> None:
         """Keeps the pod assumed until the watch shows it on its node, or until it expires and is tried again."""
         with suppress(BindingFailed):  # the pod may have been cancelled
             self.waiting.leave(pod.info)
