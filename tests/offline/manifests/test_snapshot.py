@@ -20,7 +20,7 @@ from tests.conformance.answered import answered
 
 EXAMPLE = Path(files.__file__).parents[1] / "example.yaml"
 CASES = 12
-NAME = re.compile(r'".*?"|(class|claim|device|pool|request) \S+')
+NAME = re.compile(r'".*?"|(class|claim|device|pool|request) \S+|(?<=Insufficient )\S+/\S+')
 """Parts of reasons that name somebody."""
 SECRETS = ("general-a1", "web-6d5f8", "shop", "registry.example.com", "postgres", "forecast")
 
