@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from contextlib import suppress
-from typing import Self
 
-from tests.faults.proxy import cancel_all
+from tests.faults.loop_server import LoopServer
 
 _PIECE_BYTES = 64 * 1024
 
 
-class Gate:
+class Gate(LoopServer):
     """`with Gate(port) as gate:` relays `gate.port` of 127.0.0.1 to `port`, in a thread of its own.
 
     Attributes:
@@ -20,24 +18,12 @@ class Gate:
     """
 
     def __init__(self, port: int) -> None:
-        self.port = 0
+        super().__init__("gate")
         self.dial_seconds = 0.0
         self._target = port
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="gate", daemon=True)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        starting = asyncio.start_server(self._serve, "127.0.0.1", 0)
-        server = asyncio.run_coroutine_threadsafe(starting, self._loop).result(10)
-        self.port = server.sockets[0].getsockname()[1]
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        asyncio.run_coroutine_threadsafe(cancel_all(), self._loop).result(10)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
-        self._loop.close()
+    async def _listen(self) -> asyncio.Server:
+        return await asyncio.start_server(self._serve, "127.0.0.1", 0)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, asyncio.CancelledError):

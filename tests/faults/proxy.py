@@ -11,14 +11,14 @@ import asyncio
 import json
 import re
 import ssl
-import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 from tests.faults.client import Client, ClientGoneError, Request
 from tests.faults.injection import Call, Fault, Injection, Injector
+from tests.faults.loop_server import LoopServer
 from tests.faults.upstream import Upstream, UpstreamAnswer
 from tests.stock.control_plane import ControlPlane
 
@@ -31,7 +31,7 @@ _LONG_SECONDS = 600.0
 _REASONS = {Fault.GONE: (410, "Expired"), Fault.THROTTLED: (429, "TooManyRequests")}
 
 
-class FaultyProxy:
+class FaultyProxy(LoopServer):
     """`with FaultyProxy(...) as proxy:` serves on `proxy.port` of 127.0.0.1, in a thread of its own.
 
     Args:
@@ -44,7 +44,7 @@ class FaultyProxy:
     """
 
     def __init__(self, directory: Path, upstream_port: int, injector: Injector) -> None:
-        self.port = 0
+        super().__init__("faulty-proxy")
         self.injector = injector
         self.answered: Counter[tuple[str, int]] = Counter()
         self._upstream_port = upstream_port
@@ -65,23 +65,11 @@ class FaultyProxy:
         self.swallowed = 0
         self._idle: set[Client] = set()
         self._blind = asyncio.Event()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="faulty-proxy", daemon=True)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        serving = asyncio.start_server(
+    async def _listen(self) -> asyncio.Server:
+        return await asyncio.start_server(
             self._serve, "127.0.0.1", 0, ssl=self._server_context, limit=_HEAD_BYTES, backlog=512
         )
-        server = asyncio.run_coroutine_threadsafe(serving, self._loop).result(10)
-        self.port = server.sockets[0].getsockname()[1]
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        asyncio.run_coroutine_threadsafe(cancel_all(), self._loop).result(10)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
-        self._loop.close()
 
     @property
     def late(self) -> int:
@@ -414,10 +402,3 @@ async def _send_interim(client: Client, seconds: float) -> None:
     for _ in range(int(seconds / _INTERIM_SECONDS)):
         await client.send(b"HTTP/1.1 100 Continue\r\n\r\n")
         await asyncio.sleep(_INTERIM_SECONDS)
-
-
-async def cancel_all() -> None:
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)

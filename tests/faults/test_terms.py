@@ -23,6 +23,7 @@ import pytest
 from tests.builders import make_priority_class
 from tests.end_to_end.scheduling import asking, sized
 from tests.faults.client import Request
+from tests.faults.elections import ELECTION, short_terms
 from tests.faults.gate import Gate
 from tests.faults.injection import Injector, Severity
 from tests.faults.lives import Lives
@@ -42,15 +43,8 @@ WHOLE = bool(os.environ.get("FAULTS"))
 SETTLE_SECONDS = 4.0
 LATE_SECONDS = 3.5  # from the moment at which a Binding was sent until it arrives
 END_SECONDS = 60.0
-ELECTION = ("--leader-elect", "--lease-namespace=default", "--lease-name=extender")
 SHORT_LEASE = {"leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "400ms"}
-TIMES = {
-    "EXTENDER_SETTLE_SECONDS": f"{SETTLE_SECONDS}",
-    "EXTENDER_ASSUMED_TTL_SECONDS": f"{SETTLE_SECONDS}",
-    "EXTENDER_LEASE_DURATION_SECONDS": "3",
-    "EXTENDER_RENEW_DEADLINE_SECONDS": "2",
-    "EXTENDER_RETRY_PERIOD_SECONDS": "0.4",
-}
+TIMES = short_terms(SETTLE_SECONDS)
 IDENTITY = "EXTENDER_IDENTITY"
 # The API server is restored within a term, and while a write is in flight.
 LONG_TIMES = {

@@ -35,6 +35,7 @@ from tests.builders import (
 from tests.end_to_end.controllers import release_claims
 from tests.end_to_end.scheduling import asking, sized
 from tests.faults.client import Request
+from tests.faults.elections import ELECTION, short_terms
 from tests.faults.injection import Injector, Severity
 from tests.faults.lives import Lives
 from tests.faults.proxy import FaultyProxy, kubeconfig_through, proxy_before
@@ -49,14 +50,7 @@ SETTLE_SECONDS = 12.0
 LATE_SECONDS = 9.0  # after the write was sent: within the time for which it may be in flight
 END_SECONDS = 90.0
 STALE_SECONDS = 40.0
-ELECTION = ("--leader-elect", "--lease-namespace=default", "--lease-name=extender")
-TIMES = {
-    "EXTENDER_SETTLE_SECONDS": f"{SETTLE_SECONDS}",
-    "EXTENDER_ASSUMED_TTL_SECONDS": f"{SETTLE_SECONDS}",
-    "EXTENDER_LEASE_DURATION_SECONDS": "3",
-    "EXTENDER_RENEW_DEADLINE_SECONDS": "2",
-    "EXTENDER_RETRY_PERIOD_SECONDS": "0.4",
-}
+TIMES = short_terms(SETTLE_SECONDS)
 GPU = "gpu.example.com"
 PRIORITIES = (
     make_priority_class("urgent", 1000),
