@@ -31,7 +31,7 @@ class Request:
     @classmethod
     def of(cls, head: bytes, body: bytes) -> Self:
         method, target = head.split(b" ", 2)[:2]
-        if method == b"POST" and target.endswith(b"/binding"):
+        if method == b"POST" and target.partition(b"?")[0].endswith(b"/binding"):
             return cls(head + body, Call.BIND)
         if method == b"GET" and b"watch=" in target:
             return cls(head + body, Call.WATCH)

@@ -63,6 +63,9 @@ class Caller(ABC):
     ) -> bytes:
         """Sends `body`, and returns the response's body. Nothing is sent after `timeout_seconds`.
 
+        The API server gives up a write that it has had for so long. It does not notice if its client has given up,
+        when the network between the two is interrupted.
+
         `check` is called just before anything is sent, also if the call has to be repeated.
 
         Raises:
@@ -144,6 +147,8 @@ class KubeClient(Caller):
     ) -> bytes:
         """See Caller. If the server had closed the idle connection, sends the request again over a new connection."""
         headers = {"Accept": JSON, **({"Content-Type": content_type} if body else {})}
+        if method != "GET":
+            path += f"{'&' if '?' in path else '?'}timeout={timeout_seconds:g}s"
         config = self._current()
         deadline = time.monotonic() + timeout_seconds
         status, data = self._send(config, method, path, body, headers, deadline, check)

@@ -115,6 +115,20 @@ def test_nothing_is_sent_after_the_deadline(tmp_path: Path) -> None:
         client.close()
 
 
+@pytest.mark.parametrize(
+    ("query", "sent"), [("", "?timeout=2.5s"), ("?fieldManager=x", "?fieldManager=x&timeout=2.5s")]
+)
+def test_a_write_tells_the_api_server_when_to_give_it_up(tmp_path: Path, query: str, sent: str) -> None:
+    with fake_api() as api:
+        client = KubeClient(Kubeconfig(api.kubeconfig(tmp_path)))
+        with pytest.raises(ClusterError):
+            client.call("POST", f"{BINDING}{query}", b"{}", timeout_seconds=2.5)
+        with pytest.raises(ClusterError):
+            client.call("GET", f"{BINDING}{query}", b"", timeout_seconds=2.5)
+        assert api.calls == [f"POST {BINDING}{sent}", f"GET {BINDING}{query}"]
+        client.close()
+
+
 def test_a_call_is_sent_twice_at_most(tmp_path: Path) -> None:
     with fake_api(make_node("n").obj()) as api:
         client = KubeClient(Kubeconfig(api.kubeconfig(tmp_path)))
@@ -125,7 +139,7 @@ def test_a_call_is_sent_twice_at_most(tmp_path: Path) -> None:
         api.fail(BINDING, *[hang_up] * 3)
         with pytest.raises(OutcomeUnknown):
             client.call("POST", BINDING, b"{}")
-        assert api.calls.count(f"POST {BINDING}") == 2
+        assert api.calls.count(f"POST {BINDING}?timeout=10s") == 2
         client.close()
 
 

@@ -1,4 +1,4 @@
-"""Which error answers of the real API server prove that a Binding was not written, and which do not."""
+"""When the real API server has certainly not written a Binding: which error answers prove it, and when a call ends."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import signal
 import ssl
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ from extender.cluster.writers.binder import ApiBinder
 from extender.errors import ClusterError, Conflict, OutcomeUnknown, Refused
 from extender.runtime.ports import Binding
 from tests.builders import make_pod
+from tests.faults.gate import Gate
+from tests.faults.proxy import kubeconfig_through
 from tests.stock.build import Binaries
 from tests.stock.control_plane import ControlPlane
 from tests.stock.process import free_port
@@ -33,13 +36,17 @@ pytestmark = pytest.mark.stock
 _HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 
 
-class Denier(BaseHTTPRequestHandler):
-    """An admission webhook that denies every request with the status code in its path."""
+class Admission(BaseHTTPRequestHandler):
+    """An admission webhook: /403 denies every request with this status code, and /after/3 allows it after 3 s."""
 
     def do_POST(self) -> None:
         review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        code = int(self.path.split("?")[0].strip("/"))
-        response = {"uid": review["request"]["uid"], "allowed": False, "status": {"code": code, "message": "no"}}
+        *after, number = self.path.split("?")[0].strip("/").split("/")
+        response: dict[str, Any] = {"uid": review["request"]["uid"], "allowed": bool(after)}
+        if after:
+            time.sleep(int(number))
+        else:
+            response["status"] = {"code": int(number), "message": "no"}
         body = json.dumps({**review, "request": None, "response": response}).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
@@ -52,9 +59,9 @@ class Denier(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def denier(control_plane: ControlPlane) -> Iterator[str]:
-    """The address of a Denier, with the certificate of the API server."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Denier)
+def admission(control_plane: ControlPlane) -> Iterator[str]:
+    """The address of an Admission, with the certificate of the API server."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Admission)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(control_plane.directory / "server.pem", control_plane.directory / "server.key")
     server.socket = context.wrap_socket(server.socket, server_side=True)
@@ -117,11 +124,36 @@ def refusal_by(plane: ControlPlane, url: str) -> ClusterError:
 
 @pytest.mark.parametrize("code", [403, 404, 409, 429, 500, 503, 504])
 def test_a_bind_that_admission_denies_is_refused_whatever_its_status(
-    control_plane: ControlPlane, denier: str, code: int
+    control_plane: ControlPlane, admission: str, code: int
 ) -> None:
-    error = refusal_by(control_plane, f"{denier}/{code}")
+    error = refusal_by(control_plane, f"{admission}/{code}")
     assert type(error) is Refused
     assert (error.status, str(error)) == (code, 'admission webhook "binds.example.com" denied the request: no')
+
+
+def test_the_api_server_gives_a_write_up_with_its_call_though_it_does_not_see_the_client_go(
+    control_plane: ControlPlane, admission: str, tmp_path: Path
+) -> None:
+    """The network between the two is interrupted, while the API server waits for an admission webhook."""
+    plane = control_plane
+    with Gate(int(plane.server.rpartition(":")[2])) as gate, admitted_by(plane, f"{admission}/after/3"):
+        gate.loses_ends = True
+        connection = KubeClient(Kubeconfig(kubeconfig_through(gate, plane, tmp_path)))
+
+        def is_given_up() -> bool:
+            [pod] = plane.client.create(make_pod(f"p{len(plane.client.list('Pod'))}").obj())
+            target = {"metadata": {"uid": pod["metadata"]["uid"]}, "target": {"kind": "Node", "name": "n1"}}
+            path = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}/binding"
+            try:
+                connection.call("POST", path, json.dumps(target).encode(), timeout_seconds=1.0)
+            except ClusterError:
+                time.sleep(4.0)  # the webhook has allowed the Binding by now
+                assert "nodeName" not in plane.client.get("Pod", pod["metadata"]["name"])["spec"]
+                return True
+            return False  # the API server does not know of the webhook yet
+
+        assert wait_until(is_given_up, 30)
+        connection.close()
 
 
 def test_a_bind_is_refused_while_its_admission_webhook_cannot_be_called(control_plane: ControlPlane) -> None:
