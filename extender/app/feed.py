@@ -14,7 +14,7 @@ from extender.cache.expiry import PodSurvey
 from extender.cluster.election.election import Election, Timing
 from extender.cluster.election.elector import LeaderElector
 from extender.cluster.election.leader_service import LeaderService
-from extender.cluster.election.lease import CheckedClient, Fence, LeaderClient, LeaseClient
+from extender.cluster.election.lease import Fence, LeaderClient, LeaseClient
 from extender.cluster.http.credentials import credentials_of
 from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.watch.source import ClusterSource
@@ -265,7 +265,7 @@ class ElectedFeed:
         self._awaits_lead = bool(settings.leader_service) or settings.lease_follows_calls
         self.commit = self._elector.commit
         self.fence = Fence(writes, self._elector.leading_term)
-        self.binder = ApiBinder(CheckedClient(feed.client, self.fence))
+        self.binder = feed.binder
         self._service = _leader_service(feed.client, settings, namespace, self._elector.leading)
         self.activator = ApiActivator(LeaderClient(feed.client, self.fence), clock)
 
@@ -333,7 +333,7 @@ Attributes:
     binder: binds at the API server, or in memory for a file; use it within `fence`.
     activator: makes the scheduler try a pod again; does nothing unless this process leads.
     lister: lists the cluster as it is now.
-    fence: records each write. With an election, it refuses the write if this process does not lead.
+    fence: records each write. With an election, its check refuses the write if this process does not lead.
     settlement: finds out the outcome of unsettled writes.
 """
 FeedFactory = Callable[[Sink[Object], Metrics, Clock, UnsettledWrites, Evidence, FeatureGates], ClusterFeed]

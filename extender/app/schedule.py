@@ -135,8 +135,7 @@ class SchedulerProcess:
     def _create_loop(self) -> Loop:
         setup, policy, feed = self._setup, self._setup.policy, self._feed
         settings = setup.settings
-        fence = feed.fence
-        binder = LeaderBinder(ExtenderBinder(feed.binder, self._extenders, self._cache.placement, fence.check), fence)
+        binder = LeaderBinder(ExtenderBinder(feed.binder, self._extenders, self._cache.placement), feed.fence)
         paced = PacedBinder(WatchedBinder(binder, setup.hanging), bind_bucket(settings, policy), setup.clock)
         return compose_loop(
             self._rules.cycles,

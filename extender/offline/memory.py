@@ -9,7 +9,7 @@ from extender.errors import Conflict, NotFound
 from extender.model.kinds import KINDS
 from extender.model.meta import Object
 from extender.model.pod import Pod
-from extender.runtime.ports import Binding, Sink
+from extender.runtime.ports import Binding, Check, Sink, always
 
 _NOT_FOUND, _CONFLICT = 404, 409
 
@@ -48,8 +48,9 @@ class InMemoryCluster:
     def has_delivered(self, kind: str, version: str) -> bool:  # noqa: ARG002  every version of every kind
         return True
 
-    def bind(self, binding: Binding) -> None:
+    def bind(self, binding: Binding, check: Check = always) -> None:
         """Binds the pod (see ports.Binder). It raises the errors that the API server would, with the same messages."""
+        check()
         with self._lock:
             pod = self._bindable(binding)
             if pod is None:

@@ -118,11 +118,11 @@ NominatedNode = str | Nominating
 class Binder(Protocol):
     """Binds pods at the API server, or in a cluster in memory."""
 
-    def bind(self, binding: Binding) -> None:
+    def bind(self, binding: Binding, check: Check = always) -> None:
         """Binds the pod to the node. It is no error if the pod is already bound to this node.
 
         Raises:
-            Refused: the API server refused the bind, and nothing was changed; also as Conflict or NotFound.
+            Refused: `check` or the API server refused the bind, and nothing was changed; also as Conflict or NotFound.
             OutcomeUnknown: no response arrived, so it is unknown if the pod is bound.
         """
 

@@ -206,34 +206,28 @@ class ExtenderBinder:
     Args:
         binder: binds all other pods.
         placement_of: takes the UID of a pod, and returns its placement in the cache; None if the pod was deleted.
-        check: called just before an extender is called.
     """
 
     def __init__(
-        self,
-        binder: Binder,
-        extenders: Extenders,
-        placement_of: Callable[[str], PodPlacement | None],
-        check: Check = always,
+        self, binder: Binder, extenders: Extenders, placement_of: Callable[[str], PodPlacement | None]
     ) -> None:
         self._binder = binder
         self._extenders = extenders
         self._placement_of = placement_of
-        self._check = check
 
-    def bind(self, binding: Binding) -> None:
+    def bind(self, binding: Binding, check: Check = always) -> None:
         """Binds the pod. Raises BindingFailed if an extender refuses the bind, or the errors of ports.Binder."""
         placement = self._placement_of(binding.uid)
         for extender in self._extenders.binding(placement.info.pod) if placement else ():
             try:
-                extender.bind(binding, self._check)
+                extender.bind(binding, check)
             except Refused as error:
                 self._extenders.pass_over(extender, "bind", BindingFailed(str(error)))
             except ExtenderError as error:
                 self._extenders.pass_over(extender, "bind", error)
             else:
                 return
-        self._binder.bind(binding)
+        self._binder.bind(binding, check)
 
 
 def _refused(extender: Extender, answer: Filtered, table: Table, rows: Rows) -> dict[Refusal, list[int]]:

@@ -424,8 +424,8 @@ class Bind:
         return self._end("bound")
 
     def _send(self, binding: Binding) -> None:
-        self._in_progress[binding.uid].check()  # the call may have waited for users' rules, or for other gang members
-        self._binder.bind(binding)
+        # The call may have waited for users' rules or for other gang members, and it may still wait for a connection.
+        self._binder.bind(binding, self._in_progress[binding.uid].check)
 
     def _finish(self, uid: str, *, certain: bool) -> None:
         if not certain:

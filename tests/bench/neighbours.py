@@ -18,7 +18,7 @@ import msgspec
 
 from extender.model.kinds import KINDS
 from extender.runtime.clock import ManualClock, TimeLimit
-from extender.runtime.ports import Binding
+from extender.runtime.ports import Binding, Check, always
 from extender.table.features import FeatureGates
 from tests.builders import (
     HOSTNAME,
@@ -101,9 +101,9 @@ class _World(World):
         self.arrivals = Arrivals(self)
         self._lock = threading.Lock()
 
-    def bind(self, binding: Binding) -> None:
+    def bind(self, binding: Binding, check: Check = always) -> None:
         with self._lock:
-            super().bind(binding)
+            super().bind(binding, check)
         self.arrivals.bound(binding)
 
     def arrive(self, built: Builder | Object) -> None:

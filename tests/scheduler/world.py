@@ -25,7 +25,7 @@ from extender.policy.kubernetes_versions import by_name
 from extender.policy.policy import provider
 from extender.runtime import ports
 from extender.runtime.clock import NO_LIMIT, ManualClock, TimeLimit
-from extender.runtime.ports import Binding, NominatedNode, Nominating
+from extender.runtime.ports import Binding, Check, NominatedNode, Nominating, always
 from extender.scheduler.scheduler_ports import Attempt, GroupResult, SchedulerTelemetry, Workers
 from extender.scheduler.scheduling_cycle import SchedulingCycle
 from extender.scheduler.timing import BIND, ProfileTimer
@@ -291,7 +291,7 @@ class World:
 
     # ---- what the loop calls (ports.Binder, scheduler.scheduler_ports)
 
-    def bind(self, binding: Binding) -> None:
+    def bind(self, binding: Binding, check: Check = always) -> None:
         if self.faults:
             raise self.faults.pop(0)
         pod = self.objects.get(("Pod", binding.key))

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 import pytest
 
-from extender.cluster.election.lease import CheckedClient, LeaderBinder, LeaderClient
+from extender.cluster.election.lease import LeaderBinder, LeaderClient
 from extender.cluster.http.kube_client import Caller
 from extender.cluster.writers.binder import ApiBinder
 from extender.cluster.writers.statuses import ApiEvictor
 from extender.model.pod import Pod
-from extender.runtime.ports import Binding
+from extender.runtime.ports import Binding, Check, always
 from tests.builders import make_node, make_pod
 from tests.simulation.api_server import NODES, PODS
 from tests.simulation.broken import OpenClient, OpenDoor
@@ -80,18 +79,18 @@ def bind(world: World, replica: Replica, name: str) -> None:
 
 def pausing_door(stopped: Stopped) -> type[LeaderBinder]:
     class PausingDoor(LeaderBinder):
-        def bind(self, binding: Binding) -> None:
+        def bind(self, binding: Binding, check: Check = always) -> None:
             stopped()
-            super().bind(binding)
+            super().bind(binding, check)
 
     return PausingDoor
 
 
 def pausing_binder(stopped: Stopped) -> type[ApiBinder]:
     class PausingBinder(ApiBinder):
-        def bind(self, binding: Binding) -> None:
+        def bind(self, binding: Binding, check: Check = always) -> None:
             stopped()
-            super().bind(binding)
+            super().bind(binding, check)
 
     return PausingBinder
 
@@ -117,8 +116,7 @@ def test_without_that_question_it_would_fill_the_node_over() -> None:
 
             self.bind = bind  # type: ignore[assignment]  # as ports.Binder
 
-    stand_ins = {"extender.app.serve.LeaderBinder": PausingOpenDoor, "extender.app.feed.CheckedClient": UncheckedClient}
-    world = lives(stopped, LONG_SECONDS, stand_ins)
+    world = lives(stopped, LONG_SECONDS, {"extender.app.serve.LeaderBinder": PausingOpenDoor})
     assert len(world.judge.overfilled) == 1
     assert world.judge.bound == {"x": "n0", "y": "n0"}
 
@@ -142,23 +140,15 @@ def test_a_leader_that_stood_still_after_it_asked_sends_nothing_because_the_clie
 def test_a_leader_that_freezes_between_its_check_and_its_binding(seconds: float, overfilled: int) -> None:
     stopped = Stopped()
 
-    class FreezingClient(UncheckedClient):
-        def call(self, method: str, path: str, *args: Any, **kwargs: Any) -> bytes:
-            if path.endswith("/binding"):
-                self._fence.check()
-                stopped()
-            return super().call(method, path, *args, **kwargs)
+    class FreezingBinder(ApiBinder):
+        def bind(self, binding: Binding, check: Check = always) -> None:
+            check()
+            stopped()
+            super().bind(binding)
 
-    world = lives(stopped, seconds, {"extender.app.feed.CheckedClient": FreezingClient})
+    world = lives(stopped, seconds, {"extender.app.feed.ApiBinder": FreezingBinder})
     assert len(world.judge.overfilled) == overfilled
     assert "x" in world.judge.bound
-
-
-class UncheckedClient(CheckedClient):
-    """Sends every write, without asking again if this process leads."""
-
-    def call(self, method: str, path: str, *args: Any, **kwargs: Any) -> bytes:
-        return self._client.call(method, path, *args, **kwargs)
 
 
 def pausing_evictor(stopped: Stopped) -> type[ApiEvictor]:

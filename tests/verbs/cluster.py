@@ -15,7 +15,7 @@ from extender.framework.profile import Profiles
 from extender.model.kinds import KINDS
 from extender.plugins.registry import default_profile
 from extender.runtime.clock import ManualClock
-from extender.runtime.ports import Binding, Telemetry
+from extender.runtime.ports import Binding, Check, Telemetry, always
 from extender.table import PodInfo, Table
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
 from extender.table.labels import Rows
@@ -89,9 +89,10 @@ class FakeBinder:
         self.errors = list(errors)
         self.during: Callable[[], object] = lambda: None
 
-    def bind(self, binding: Binding) -> None:
+    def bind(self, binding: Binding, check: Check = always) -> None:
         during, self.during = self.during, lambda: None
         during()
+        check()
         if self.errors:
             raise self.errors.pop(0)
         self.bound.append((binding.uid, binding.node))

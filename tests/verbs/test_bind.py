@@ -19,7 +19,7 @@ from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.plugins.registry import default_profile
 from extender.runtime.clock import ManualClock
-from extender.runtime.ports import Binding, Telemetry
+from extender.runtime.ports import Binding, Check, Telemetry, always
 from extender.table import PodInfo, Table
 from extender.verbs.bind import Bind
 from extender.verbs.waiting import PAUSE_SECONDS, PAUSES, Confirmation
@@ -389,9 +389,9 @@ def test_a_pod_that_is_deleted_while_it_is_bound_leaves_nothing_behind(error: Ex
     cache = cache_of(NODE, POD)
 
     class Deleting(FakeBinder):
-        def bind(self, binding: Binding) -> None:
+        def bind(self, binding: Binding, check: Check = always) -> None:
             cache.replaced("Pod", [])
-            super().bind(binding)
+            super().bind(binding, check)
 
     answer(bind_with(Deleting(*([error] if error else [])), cache), binding(POD, "n"))
     assert state(cache) is PodState.INITIAL
@@ -402,7 +402,7 @@ def test_the_outcome_of_a_bind_that_meets_a_defect_is_unknown() -> None:
     cache = cache_of(NODE, POD)
 
     class Broken:
-        def bind(self, binding: Binding) -> None:
+        def bind(self, binding: Binding, check: Check = always) -> None:
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -415,10 +415,10 @@ def test_calls_for_one_pod_at_the_same_time_share_one_binding() -> None:
     cache, posting, go_on = cache_of(NODE, OTHER, POD), threading.Event(), threading.Event()
 
     class Slow(FakeBinder):
-        def bind(self, binding: Binding) -> None:
+        def bind(self, binding: Binding, check: Check = always) -> None:
             posting.set()
             assert go_on.wait(10)
-            super().bind(binding)
+            super().bind(binding, check)
 
     binder, counted = Slow(), CountedResults()
     verb = bind_with(binder, cache, counted)

@@ -114,15 +114,21 @@ def test_reserve_and_permit_run_before_the_binding(
     assert binder.bound == ([("p", "n")] if told == "" else [])
 
 
-def test_a_bind_that_waits_into_a_later_term_is_not_sent() -> None:
+@pytest.mark.parametrize("waits_for", ["a rule", "a connection"])
+def test_a_bind_that_waits_into_a_later_term_is_not_sent(waits_for: str) -> None:
     """Another process may have led in between, and filled the node."""
     terms, binder = [1], FakeBinder()
 
-    def lose_and_win(pod: Pod, node: Node) -> None:
-        terms.append(terms[-1] + 1)
+    def lose_and_win(what: str) -> None:
+        if what == waits_for:
+            terms.append(terms[-1] + 1)
 
+    def rule(pod: Pod, node: Node) -> None:
+        lose_and_win("a rule")
+
+    binder.during = lambda: lose_and_win("a connection")
     fence = Fence(UnsettledWrites(10.0), lambda: terms[-1]).begin
-    given = WithRules(cache_of(NODE, POD), binder, None, fence=fence, let=permit(lose_and_win))
+    given = WithRules(cache_of(NODE, POD), binder, None, fence=fence, let=permit(rule))
     assert given.bind(POD) == "this process is not the leader, so it must not write"
     assert (binder.bound, given.cache.placement("p")) == ([], None)
 

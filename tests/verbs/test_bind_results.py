@@ -8,7 +8,7 @@ from extender.cache.cache import Cache
 from extender.cache.pod_states import PodState
 from extender.errors import Conflict, ExtenderError, NotFound, OutcomeUnknown, Refused
 from extender.runtime.clock import ManualClock
-from extender.runtime.ports import Binding, Telemetry
+from extender.runtime.ports import Binding, Check, Telemetry, always
 from extender.verbs.bind import Bind
 from extender.verbs.waiting import Confirmation
 from tests.builders import make_node, make_pod
@@ -57,7 +57,7 @@ def test_each_bind_is_counted_with_its_result(
     outcomes: list[ExtenderError | None], nodes: list[str], results: list[str]
 ) -> None:
     class Answering(FakeBinder):
-        def bind(self, binding: Binding) -> None:
+        def bind(self, binding: Binding, check: Check = always) -> None:
             if (outcome := outcomes.pop(0)) is not None:
                 raise outcome
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
@@ -186,31 +186,22 @@ def micro_time(seconds: float) -> str:
 
 
 class Fence:
-    """Records each write, and checks just before the write is sent that this process still leads.
+    """Records each write, and has a check that this process still leads, which is called just before bytes are sent.
 
     The decision to write may be old: while this process was paused, waited for a lock or opened a connection, another
-    process may have become the leader, even if this one leads again by now. So a check is called before the first and
-    the last byte, and for a repetition.
+    process may have become the leader, even if this one leads again by now. So whoever sends a write calls the check
+    before the first and the last byte, and for a repetition; no earlier answer of the check would prove anything.
+
+    Attributes:
+        noted: records a write; see UnsettledWrites.noted.
 
     Args:
         term: returns the number of this process's present term as the leader; 0 if it does not lead.
     """
 
     def __init__(self, writes: UnsettledWrites, term: Callable[[], int] = lambda: 1) -> None:
-        self._writes = writes
+        self.noted = writes.noted
         self._term = term
-
-    @contextmanager
-    def noted(self, write: Binding | str) -> Iterator[None]:
-        """Records `write`, which the `with` block sends; see UnsettledWrites.noted.
-
-        Raises:
-            Refused: this process does not lead.
-        """
-        # The write is noted before the check, so that the lease is not released while the write may still be sent.
-        with self._writes.noted(write):
-            self.check()
-            yield
 
     def check(self) -> None:
         """Raises Refused, with status 503, if this process does not lead."""
@@ -227,20 +218,21 @@ class Fence:
 
 
 class LeaderBinder:
-    """A ports.Binder that binds only while this process leads."""
+    """A ports.Binder that records each bind, and binds only while this process leads."""
 
     def __init__(self, binder: Binder, fence: Fence) -> None:
         self._binder = binder
         self._fence = fence
 
-    def bind(self, binding: Binding) -> None:
-        """See ports.Binder. Raises Refused, with status 503, if this process does not lead."""
+    def bind(self, binding: Binding, check: Check = always) -> None:
+        """See ports.Binder. Without a `check` of the caller, the bind may be sent in any term of this process."""
+        # The write is noted before the check, so that the lease is not released while the write may still be sent.
         with self._fence.noted(binding):
-            self._binder.bind(binding)
+            self._binder.bind(binding, self._fence.check if check is always else check)
 
 
-class CheckedClient(Caller):
-    """A client that sends a write only while this process leads, and leaves it to the caller to record the write."""
+class LeaderClient(Caller):
+    """A client that sends a write only while this process leads, and records it, except events."""
 
     def __init__(self, client: Caller, fence: Fence) -> None:
         self._client = client
@@ -259,15 +251,5 @@ class CheckedClient(Caller):
         if method == "GET":
             return self._client.call(method, path, body, content_type, timeout_seconds)
         in_this_term = self._fence.begin()
-        with self._recorded(method, path):
+        with nullcontext() if path.startswith(_EVENTS) else self._fence.noted(f"{method} {path}"):
             return self._client.call(method, path, body, content_type, timeout_seconds, in_this_term)
-
-    def _recorded(self, method: str, path: str) -> AbstractContextManager[None]:  # noqa: ARG002  # for subclasses
-        return nullcontext()
-
-
-class LeaderClient(CheckedClient):
-    """A client that sends a write only while this process leads, and records it, except events."""
-
-    def _recorded(self, method: str, path: str) -> AbstractContextManager[None]:
-        return nullcontext() if path.startswith(_EVENTS) else self._fence.noted(f"{method} {path}")

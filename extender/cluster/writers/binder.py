@@ -12,7 +12,7 @@ import msgspec
 from extender.cluster.http.kube_client import Caller
 from extender.errors import Conflict, OutcomeUnknown, Refused
 from extender.runtime.hanging import HangingCalls
-from extender.runtime.ports import Binder, Binding
+from extender.runtime.ports import Binder, Binding, Check, always
 
 _log = logging.getLogger(__name__)
 _ENCODE = msgspec.json.Encoder().encode
@@ -42,7 +42,7 @@ class ApiBinder:
     def __init__(self, client: Caller) -> None:
         self._client = client
 
-    def bind(self, binding: Binding) -> None:
+    def bind(self, binding: Binding, check: Check = always) -> None:
         namespace, name, uid, node = binding
         body = {
             "apiVersion": "v1",
@@ -52,7 +52,7 @@ class ApiBinder:
         }
         path = f"/api/v1/namespaces/{_quoted(namespace)}/pods/{_quoted(name)}/binding"
         try:
-            self._client.call("POST", path, _ENCODE(body))
+            self._client.call("POST", path, _ENCODE(body), check=check)
         except Refused as error:
             # The API server checks the UID before the node, so this conflict is about the same pod.
             if isinstance(error, Conflict) and f'is already assigned to node "{node}"' in str(error):
@@ -71,9 +71,9 @@ class WatchedBinder:
         self._binder = binder
         self._hanging = hanging
 
-    def bind(self, binding: Binding) -> None:
+    def bind(self, binding: Binding, check: Check = always) -> None:
         with self._hanging.watch(partial(_warn, binding)):
-            self._binder.bind(binding)
+            self._binder.bind(binding, check)
 
 
 def _warn(binding: Binding, seconds: float) -> None:

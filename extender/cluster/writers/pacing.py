@@ -9,7 +9,7 @@ from collections.abc import Callable
 from extender.errors import Refused
 from extender.runtime.clock import Clock
 from extender.runtime.fibers import in_thread
-from extender.runtime.ports import Binder, Binding
+from extender.runtime.ports import Binder, Binding, Check, always
 
 _YIELDED_TURNS = 9
 _TOO_MANY_REQUESTS = 429
@@ -72,11 +72,11 @@ class PacedBinder:
         self._clock = clock
         self._sleep = sleep
 
-    def bind(self, binding: Binding) -> None:
+    def bind(self, binding: Binding, check: Check = always) -> None:
         for tries_left in reversed(range(_MOST_TRIES)):
             self._wait(self._bucket.reserve(self._clock.monotonic()))
             try:
-                self._binder.bind(binding)
+                self._binder.bind(binding, check)
                 return
             except Refused as error:
                 if error.status != _TOO_MANY_REQUESTS or not tries_left:

@@ -19,7 +19,7 @@ from extender.errors import Conflict, ExtenderError, NotFound, OutcomeUnknown, R
 from extender.runtime.clock import ManualClock
 from extender.runtime.fibers import FiberPool
 from extender.runtime.hanging import HangingCalls
-from extender.runtime.ports import Binding, always
+from extender.runtime.ports import Binding, Check, always
 from extender.runtime.threads import log_error
 from tests.builders import make_pod
 from tests.cluster.fake_api import PODS, FakeApiServer, Fault, accept_and_hang_up, answer, fake_api, hang, hang_up
@@ -54,12 +54,12 @@ class FiberBinder(ApiBinder):
         super().__init__(client)
         self._pool = pool
 
-    def bind(self, binding: Binding) -> None:
+    def bind(self, binding: Binding, check: Check = always) -> None:
         bound: Future[None] = Future()
 
         def bind() -> None:
             try:
-                bound.set_result(super(FiberBinder, self).bind(binding))
+                bound.set_result(super(FiberBinder, self).bind(binding, check))
             except ExtenderError as error:
                 bound.set_exception(error)
 
@@ -115,7 +115,7 @@ def test_a_pod_that_is_gone(binder: ApiBinder) -> None:
 def test_a_name_cannot_leave_its_place_in_the_path(api: FakeApiServer, binder: ApiBinder) -> None:
     with pytest.raises(NotFound):
         binder.bind(Binding("default", "x/../p", "u", "n1\r\nX: y"))
-    assert api.calls == ["POST /api/v1/namespaces/default/pods/x%2F..%2Fp/binding"]
+    assert api.calls == ["POST /api/v1/namespaces/default/pods/x%2F..%2Fp/binding?timeout=10s"]
 
 
 CALLING = 'Internal error occurred: failed calling webhook "binds.example.com"'
@@ -220,7 +220,7 @@ def test_one_that_dies_as_the_call_arrives_is_replaced_too(api: FakeApiServer, b
         binder.bind(Binding("default", "warm", "u", "n1"))
     api.fail(BINDING, accept_and_hang_up)
     binder.bind(Binding("default", "p", "u", "n1"))
-    assert [call for call in api.calls if "/p/" in call] == [f"POST {BINDING}"] * 2
+    assert [call for call in api.calls if "/p/" in call] == [f"POST {BINDING}?timeout=10s"] * 2
     assert node_of_p(api) == "n1"
 
 
@@ -277,7 +277,7 @@ class SlowApi:
         self.hanging = HangingCalls(self.clock)
         self.watched = WatchedBinder(self, self.hanging)
 
-    def bind(self, binding: Binding) -> None:
+    def bind(self, binding: Binding, check: Check = always) -> None:
         for _ in range(self.seconds):
             self.clock.advance(1)
             self.hanging.log()

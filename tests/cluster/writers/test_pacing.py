@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from extender.cluster.writers.pacing import PacedBinder, TokenBucket, YieldingBucket
 from extender.errors import Refused
 from extender.runtime.clock import ManualClock
-from extender.runtime.ports import Binding
+from extender.runtime.ports import Binding, Check, always
 
 
 def test_a_burst_comes_at_once_and_the_rest_at_the_rate() -> None:
@@ -52,7 +52,7 @@ class BusyServer:
     def __init__(self, refused: int, status: int) -> None:
         self.refused, self.status, self.asked = refused, status, 0
 
-    def bind(self, binding: Binding) -> None:
+    def bind(self, binding: Binding, check: Check = always) -> None:
         self.asked += 1
         if self.asked <= self.refused:
             raise Refused("no", self.status)
