@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-ELECTION = ("--leader-elect", "--lease-namespace=default", "--lease-name=extender")
+import http.client
+from contextlib import suppress
+
+from tests.faults.lives import Lives
+from tests.stock.api_client import ApiClient, ApiError
+
+
+def election(lease: str) -> tuple[str, ...]:
+    """Returns the flags of a process that takes part in the election with this Lease."""
+    return "--leader-elect", "--lease-namespace=default", f"--lease-name={lease}"
+
+
+LEASE = "extender"
+ELECTION = election(LEASE)
 
 
 def short_terms(settle_seconds: float) -> dict[str, str]:
@@ -18,3 +31,17 @@ def short_terms(settle_seconds: float) -> dict[str, str]:
         "EXTENDER_RENEW_DEADLINE_SECONDS": "2",
         "EXTENDER_RETRY_PERIOD_SECONDS": "0.4",
     }
+
+
+def holder(client: ApiClient, lease: str = LEASE) -> str:
+    """Returns who holds the Lease; "" if nobody does, or if there is no such Lease."""
+    with suppress(ApiError):
+        return str(client.get("Lease", lease)["spec"].get("holderIdentity", ""))
+    return ""
+
+
+def leads(process: Lives, lease: str = LEASE) -> bool:
+    """Returns True if the process says that it leads."""
+    with suppress(OSError, http.client.HTTPException):
+        return process.running.metric(f'extender_leader{{name="{lease}"}}') == 1.0
+    return False

@@ -24,7 +24,7 @@ class Lives:
         """`settings` by their environment variables."""
         self.verb = verb
         self._environment = {**os.environ, **settings}
-        self.port = free_port()
+        self.port = 0  # is chosen at the first start, because it is free only for a while
         self._directory = directory
         self._flags = (*OWN_FLAGS[verb], *flags)
         self._lives = 0
@@ -39,6 +39,7 @@ class Lives:
 
     def start(self) -> None:
         self._lives += 1
+        self.port = self.port or free_port()
         command: list[str | Path] = [EXTENDER, self.verb, "--bind", f"127.0.0.1:{self.port}", *self._flags]
         log = self._directory / f"{self.verb}-{self.port}-{self._lives}.log"
         self._process = Process(self.verb, command, log, self._environment)

@@ -1,8 +1,8 @@
 """A Binding is sent late, or arrives late, while the term of its sender ends; real servers, in every way that we know.
 
 There is room for one pod on the node, and another pod wants it as soon as somebody else leads. In the end the API
-server has one pod there. `make test-faults` runs all cases, `make test` some of them. Times are short: a leader that is
-cut off leads for 2 s, its Lease is taken after 3 s, and a write may be in flight for 4 s.
+server has one pod there. `make test-faults` runs all cases, `make test` some of them, several at once. Times are short:
+a leader that is cut off leads for 2 s, its Lease is taken after 3 s, and a write may be in flight for 4 s.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +25,12 @@ import pytest
 from tests.builders import make_priority_class
 from tests.end_to_end.scheduling import asking, sized
 from tests.faults.client import Request
-from tests.faults.elections import ELECTION, short_terms
+from tests.faults.elections import ELECTION, election, holder, leads, short_terms
 from tests.faults.gate import Gate
 from tests.faults.injection import Injector, Severity
 from tests.faults.lives import Lives
 from tests.faults.proxy import FaultyProxy, kubeconfig_through, proxy_before
 from tests.faults.test_restored import RestorablePlane
-from tests.faults.test_unsettled_writes import leads
 from tests.running import ONLY_EXTENDER, extender_entry
 from tests.stock.api_client import ApiClient, ApiError
 from tests.stock.build import Binaries
@@ -37,9 +38,10 @@ from tests.stock.control_plane import ControlPlane
 from tests.stock.process import Process
 from tests.stock.waiting import wait_until
 
-pytestmark = [pytest.mark.stock, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.stock, pytest.mark.timeout(300)]
 
 WHOLE = bool(os.environ.get("FAULTS"))
+VERBS = ("serve", "schedule")
 SETTLE_SECONDS = 4.0
 LATE_SECONDS = 3.5  # from the moment at which a Binding was sent until it arrives
 END_SECONDS = 60.0
@@ -56,34 +58,41 @@ LONG_TIMES = {
 }
 
 
-def is_binding(request: Request) -> bool:
-    """Returns True if it is the Binding of the first pod."""
-    return request.name.endswith("/pods/a/binding")
-
-
 def is_of_lease(request: Request) -> bool:
     return "/leases" in request.name
 
 
 class Scene:
-    """The API server, a node for one pod, and a proxy between the API server and the first sender."""
+    """The API server, a node for one pod, and a proxy between the API server and the first sender.
 
-    def __init__(self, client: ApiClient, proxy: FaultyProxy) -> None:
-        self.client, self.proxy = client, proxy
-        client.create(make_priority_class("polite", 1000, preemptionPolicy="Never"), sized("n1", "1").obj())
+    The node has the name of the scene, and the pods' names begin with it, so that several scenes fit in one cluster.
+    """
+
+    def __init__(self, client: ApiClient, proxy: FaultyProxy, name: str = "n") -> None:
+        self.client, self.proxy, self.name = client, proxy, name
+        with suppress(ApiError):  # another scene has created it
+            client.create(make_priority_class("polite", 1000, preemptionPolicy="Never"))
+
+    def create_node(self) -> None:
+        self.client.create(sized(self.name, "1").obj())
 
     def create(self, name: str) -> None:
-        """Creates a pod; the second goes before the first, but makes nobody leave."""
-        pod = asking(name, "1")
+        """Creates a pod; "b" goes before "a", but makes nobody leave."""
+        pod = asking(f"{self.name}-{name}", "1")
         self.client.create((pod if name == "a" else pod.priority_class("polite")).obj())
 
     def bound(self) -> list[str]:
         """Returns the pods that have a node."""
-        return [pod["metadata"]["name"] for pod in self.client.list("Pod") if pod["spec"].get("nodeName")]
+        pods = [pod["metadata"]["name"] for pod in self.client.list("Pod") if pod["spec"].get("nodeName")]
+        return [name for name in pods if name.startswith(f"{self.name}-")]
+
+    def is_binding(self, request: Request) -> bool:
+        """Returns True if it is the Binding of "a"."""
+        return request.name.endswith(f"/pods/{self.name}-a/binding")
 
     def hold(self) -> None:
-        """Binds of the first pod get no answer from now on, and arrive late."""
-        self.proxy.hold(is_binding, resets=False)
+        """Binds of "a" get no answer from now on, and arrive late."""
+        self.proxy.hold(self.is_binding, resets=False)
 
     def release_late(self) -> None:
         """Delivers what was held back, if anything was sent, so late as a write may still arrive."""
@@ -92,10 +101,11 @@ class Scene:
         self.proxy.let_pass()
         self.proxy.release()
 
-    def check(self) -> None:
-        """Somebody places a pod, and nobody a second one."""
+    def check(self, *, settled: Callable[[], bool] = lambda: True) -> None:
+        """Somebody places a pod, and nobody a second one, even once who decides knows all."""
         assert wait_until(self.bound, END_SECONDS), "nothing is bound"
-        time.sleep(SETTLE_SECONDS)
+        assert wait_until(settled, END_SECONDS)
+        time.sleep(1.0)
         assert len(self.bound()) == 1, self.bound()
 
 
@@ -119,21 +129,26 @@ class Duel:
         if self.verb == "serve":
             threading.Thread(target=self._ask_again_and_again, args=(name, processes), daemon=True).start()
 
+    def second_leads(self) -> bool:
+        return leads(self.second, self.scene.name)
+
     def _ask_again_and_again(self, name: str, processes: tuple[Lives, ...]) -> None:
-        uid = self.scene.client.get("Pod", name)["metadata"]["uid"]
+        scene = self.scene
+        pod = f"{scene.name}-{name}"
+        body = {"PodName": pod, "PodNamespace": "default", "Node": scene.name}
+        body["PodUID"] = scene.client.get("Pod", pod)["metadata"]["uid"]
         ends_at = time.monotonic() + END_SECONDS
         is_over = False
         while time.monotonic() < ends_at and not is_over:
             for each in processes:
                 if not each.ended:
-                    _ask_to_bind(each, name, uid)
+                    _ask_to_bind(each, body)
             time.sleep(0.1)
             with suppress(OSError, ApiError):
-                is_over = bool(self.scene.bound())
+                is_over = bool(scene.bound())
 
 
-def _ask_to_bind(process: Lives, name: str, uid: str) -> None:
-    body = {"PodName": name, "PodNamespace": "default", "PodUID": uid, "Node": "n1"}
+def _ask_to_bind(process: Lives, body: Mapping[str, str]) -> None:
     with suppress(OSError, http.client.HTTPException):
         connection = http.client.HTTPConnection("127.0.0.1", process.port, timeout=15)
         connection.request("POST", "/scheduler/bind", json.dumps(body), {"Content-Type": "application/json"})
@@ -146,7 +161,7 @@ def _ask_to_bind(process: Lives, name: str, uid: str) -> None:
 def repeated(duel: Duel) -> None:
     """A kept connection ends without a byte once another may lead; the client would send the Binding again."""
     proxy = duel.scene.proxy
-    proxy.swallow(is_binding, 5.0)
+    proxy.swallow(duel.scene.is_binding, 5.0)
     duel.bind("a", duel.first)
     assert wait_until(lambda: proxy.swallowed)
     proxy.lose(is_of_lease)
@@ -171,11 +186,25 @@ def stopped(duel: Duel) -> None:
     duel.scene.hold()
     duel.bind("a", duel.first)
     assert wait_until(lambda: duel.scene.proxy.held)
+    _stand_still(duel)
 
+
+def stopped_before(duel: Duel) -> None:
+    """The process of the leader stands still while the connection for its Binding opens."""
+    assert duel.gate is not None
+    duel.gate.dial_seconds = 1.0
+    duel.scene.hold()
+    duel.scene.proxy.end_idle()
+    duel.bind("a", duel.first)
+    time.sleep(0.5)
+    _stand_still(duel)
+
+
+def _stand_still(duel: Duel) -> None:
     def lead() -> None:
         duel.bind("b", duel.second)
         duel.scene.release_late()
-        assert wait_until(lambda: leads(duel.second, elects=True), END_SECONDS)
+        assert wait_until(duel.second_leads, END_SECONDS)
 
     duel.first.stop_for(lead)
 
@@ -197,48 +226,61 @@ def settled(duel: Duel) -> None:
     duel.bind("b", duel.second)
 
 
-FIRST_TIMES: Mapping[Callable[[Duel], None], Mapping[str, Any]] = {
+Way = Callable[[Duel], None]
+FIRST_TIMES: Mapping[Way, Mapping[str, Any]] = {
     other_numbers: {
         "seconds": 5.0,
         "first": {"EXTENDER_LEASE_DURATION_SECONDS": "6", "EXTENDER_RENEW_DEADLINE_SECONDS": "5.7"},
         "second": {"EXTENDER_LEASE_DURATION_SECONDS": "6"},
     }
 }
-WAYS = (repeated, dialled, stopped, other_numbers, settled)
-CASES = [(verb, way) for verb in ("serve", "schedule") for way in WAYS]
-PART = [("serve", repeated), ("serve", dialled), ("serve", other_numbers)]
+WAYS = (repeated, dialled, stopped, stopped_before, other_numbers, settled)
+CASES = [(verb, (way,)) for verb, way in product(VERBS, WAYS)]
+PART = [("serve", (repeated, dialled, other_numbers))]
 
 
 @contextmanager
-def duelling(
-    verb: str, control_plane: ControlPlane, directory: Path, first: Mapping[str, str], second: Mapping[str, str]
-) -> Iterator[Duel]:
+def duelling(verb: str, way: Way, control_plane: ControlPlane, directory: Path) -> Iterator[Duel]:
     """The first goes to the API server by way of a gate and the proxy."""
+    name, times = way.__name__.replace("_", "-"), FIRST_TIMES.get(way, {})
     with ExitStack() as stack:
         proxy = stack.enter_context(proxy_before(control_plane, Injector(0, Severity({}, (0.0, 0.0)))))
         gate = stack.enter_context(Gate(proxy.port))
         through = kubeconfig_through(gate, control_plane, directory)
 
-        def replica(kubeconfig: Path, times: Mapping[str, str]) -> Lives:
-            return Lives(verb, directory, "--kubeconfig", str(kubeconfig), *ELECTION, settings={**TIMES, **times})
+        def replica(kubeconfig: Path, settings: Mapping[str, str]) -> Lives:
+            flags = ("--kubeconfig", str(kubeconfig), *election(name))
+            return Lives(verb, directory, *flags, settings={**TIMES, **settings})
 
-        leader = stack.enter_context(replica(through, first))
-        assert wait_until(lambda: leads(leader, elects=True), 60), leader.log()
-        standby = stack.enter_context(replica(control_plane.kubeconfig, second))
-        assert wait_until(standby.said, 60)
-        yield Duel(verb, Scene(control_plane.client, proxy), leader, standby, gate)
+        scene = Scene(control_plane.client, proxy, name)
+        scene.create_node()
+        leader = stack.enter_context(replica(through, times.get("first", {})))
+        assert wait_until(lambda: holder(scene.client, name), END_SECONDS), leader.log()
+        standby = stack.enter_context(replica(control_plane.kubeconfig, times.get("second", {})))
+        assert wait_until(lambda: leads(leader, name), END_SECONDS), leader.log()
+        assert wait_until(standby.said, END_SECONDS)
+        yield Duel(verb, scene, leader, standby, gate)
 
 
 @pytest.mark.parametrize(
-    ("verb", "way"), [pytest.param(*case, id=f"{case[0]}, {case[1].__name__}") for case in (CASES if WHOLE else PART)]
+    ("verb", "ways"),
+    [
+        pytest.param(verb, ways, id=f"{verb}, {', '.join(way.__name__ for way in ways)}")
+        for verb, ways in (CASES if WHOLE else PART)
+    ],
 )
 def test_no_write_outlives_the_term_of_its_sender(
-    verb: str, way: Callable[[Duel], None], control_plane: ControlPlane, tmp_path: Path
+    verb: str, ways: tuple[Way, ...], control_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    times = FIRST_TIMES.get(way, {})
-    with duelling(verb, control_plane, tmp_path, times.get("first", {}), times.get("second", {})) as duel:
-        way(duel)
-        duel.scene.check()
+    def fight(way: Way) -> None:
+        directory = tmp_path / way.__name__
+        directory.mkdir()
+        with duelling(verb, way, control_plane, directory) as duel:
+            way(duel)
+            duel.scene.check(settled=duel.second_leads if way is not settled else lambda: True)
+
+    with ThreadPoolExecutor(len(ways)) as threads:
+        list(threads.map(fight, ways))
 
 
 def elected(name: str, **fields: object) -> dict[str, Any]:
@@ -252,17 +294,19 @@ def test_a_lease_that_kube_scheduler_releases_vouches_for_nothing(control_plane:
     with proxy_before(control_plane, Injector(0, Severity({}, (0.0, 0.0)))) as proxy:
         through = kubeconfig_through(proxy, control_plane, tmp_path)
         scene = Scene(control_plane.client, proxy)
+        scene.create_node()
         scene.hold()
         with control_plane.scheduler(elected("extender"), kubeconfig=through) as scheduler:
-            scene.create("a")
-            assert wait_until(lambda: proxy.held)
+            assert wait_until(lambda: holder(scene.client))
             flags = ("--kubeconfig", str(control_plane.kubeconfig), *ELECTION)
             with Lives("schedule", tmp_path, *flags, settings=TIMES) as extender:
                 assert wait_until(extender.ready)
+                scene.create("a")
+                assert wait_until(lambda: proxy.held)
                 scene.create("b")
                 scheduler.stop()
                 scene.release_late()
-                scene.check()
+                scene.check(settled=lambda: leads(extender))
 
 
 @dataclass(frozen=True)
@@ -274,37 +318,56 @@ class Beside:
 
 
 @contextmanager
-def beside(control_plane: ControlPlane, kubeconfig: Path, directory: Path) -> Iterator[Beside]:
-    flags = ("--kubeconfig", str(kubeconfig), *ELECTION, "--lease-follows-calls")
-    with Lives("serve", directory, *flags, settings=TIMES) as extender:
-        assert wait_until(extender.ready, 60), extender.log()
-        entry = extender_entry(f"http://127.0.0.1:{extender.port}/scheduler", httpTimeout="15s")
-        profile = {"schedulerName": "default-scheduler", "plugins": ONLY_EXTENDER}
-        configuration = elected("kube-scheduler", extenders=[entry], profiles=[profile])
-        with control_plane.scheduler(configuration) as scheduler:
-            yield Beside(scheduler, extender)
+def beside(control_plane: ControlPlane, extender: Lives) -> Iterator[Beside]:
+    assert wait_until(extender.ready, END_SECONDS), extender.log()
+    entry = extender_entry(f"http://127.0.0.1:{extender.port}/scheduler", httpTimeout="15s")
+    profile = {"schedulerName": "default-scheduler", "plugins": ONLY_EXTENDER}
+    configuration = elected("kube-scheduler", extenders=[entry], profiles=[profile])
+    with control_plane.scheduler(configuration) as scheduler:
+        yield Beside(scheduler, extender)
 
 
-@pytest.mark.parametrize("ends_extender", (False, True) if WHOLE else (False,))
+def end_scheduler(pod: Beside) -> None:
+    """SIGTERM to kube-scheduler."""
+    pod.scheduler.terminate()
+
+
+def end_both(pod: Beside) -> None:
+    """SIGTERM to both."""
+    end_scheduler(pod)
+    pod.extender.terminate()
+
+
+def kill_both(pod: Beside) -> None:
+    """SIGKILL to both."""
+    pod.scheduler.kill()
+    pod.extender.kill()
+
+
+@pytest.mark.parametrize("end", (end_scheduler, end_both, kill_both) if WHOLE else (end_scheduler,))
 def test_two_kube_schedulers_with_an_extender_beside_each_fill_no_node_over(
-    ends_extender: bool, control_plane: ControlPlane, tmp_path: Path
+    end: Callable[[Beside], None], control_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    """SIGTERM to the kube-scheduler that leads, while its extender has a Binding under way."""
+    """The kube-scheduler that leads ends, while its extender has a Binding under way."""
     with ExitStack() as stack:
         proxy = stack.enter_context(proxy_before(control_plane, Injector(0, Severity({}, (0.0, 0.0)))))
         through = kubeconfig_through(proxy, control_plane, tmp_path)
         scene = Scene(control_plane.client, proxy)
-        first = stack.enter_context(beside(control_plane, through, tmp_path))
-        stack.enter_context(beside(control_plane, control_plane.kubeconfig, tmp_path))
+        scene.create_node()
+        extenders = [
+            stack.enter_context(
+                Lives("serve", tmp_path, "--kubeconfig", str(path), *ELECTION, "--lease-follows-calls", settings=TIMES)
+            )
+            for path in (through, control_plane.kubeconfig)
+        ]
+        first, second = (stack.enter_context(beside(control_plane, extender)) for extender in extenders)
         scene.hold()
         scene.create("a")
-        assert wait_until(lambda: proxy.held, 60)
+        assert wait_until(lambda: proxy.held, END_SECONDS)
         scene.create("b")
-        first.scheduler.stop()
-        if ends_extender:
-            first.extender.terminate()
+        end(first)
         scene.release_late()
-        scene.check()
+        scene.check(settled=lambda: leads(second.extender))
 
 
 if WHOLE:  # it restarts the API server twice, and so takes two minutes
@@ -314,37 +377,39 @@ if WHOLE:  # it restarts the API server twice, and so takes two minutes
         with RestorablePlane(stock_binaries, tmp_path / "plane") as plane:
             yield plane
 
-    def test_a_lease_from_a_backup_vouches_for_nothing(plane: RestorablePlane, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("verb", VERBS)
+    def test_a_lease_from_a_backup_vouches_for_nothing(verb: str, plane: RestorablePlane, tmp_path: Path) -> None:
         """The Lease in the backup names a process that leads no more, and the leader has a Binding under way."""
         with ExitStack() as stack:
             proxy = stack.enter_context(proxy_before(plane, Injector(0, Severity({}, (0.0, 0.0)))))
             scene = Scene(plane.client, proxy)
             through = kubeconfig_through(proxy, plane, tmp_path)
             earlier, leader = (
-                Lives("serve", tmp_path, "--kubeconfig", str(path), *ELECTION, settings={**LONG_TIMES, IDENTITY: name})
+                Lives(verb, tmp_path, "--kubeconfig", str(path), *ELECTION, settings={**LONG_TIMES, IDENTITY: name})
                 for path, name in ((plane.kubeconfig, "earlier"), (through, "leader"))
             )
             stack.enter_context(earlier)
-            assert wait_until(lambda: leads(earlier, elects=True), 2 * END_SECONDS), earlier.said()
+            assert wait_until(lambda: leads(earlier), 2 * END_SECONDS), earlier.said()
             stack.enter_context(leader)
-            assert wait_until(lambda: "held by earlier" in leader.said(), END_SECONDS)
-            for name in ("a", "b"):
-                scene.create(name)
+            assert wait_until(lambda: holder(scene.client) == "earlier" and leader.said(), END_SECONDS)
+            scene.create("a")
             plane.copy()
             earlier.terminate()
             scene.client = plane.client
-            assert wait_until(lambda: leads(leader, elects=True), 2 * END_SECONDS), leader.log()
+            assert wait_until(lambda: leads(leader), 2 * END_SECONDS), leader.log()
             earlier.start()
             assert wait_until(earlier.said, END_SECONDS)
             scene.hold()
-            duel = Duel("serve", scene, leader, earlier)
+            duel = Duel(verb, scene, leader, earlier)
+            scene.create_node()
             duel.ask("a", leader)
             assert wait_until(lambda: proxy.held, END_SECONDS), leader.log()
             sent_at = time.monotonic()
             plane.restore()
             scene.client = plane.client
-            duel.ask("b", earlier)
+            scene.create_node()
+            duel.bind("b", earlier)
             time.sleep(max(0.0, sent_at + 14.0 - time.monotonic()))
             proxy.let_pass()
             proxy.release()
-            scene.check()
+            scene.check(settled=lambda: leads(earlier) or leads(leader))

@@ -35,11 +35,11 @@ from tests.builders import (
 from tests.end_to_end.controllers import release_claims
 from tests.end_to_end.scheduling import asking, sized
 from tests.faults.client import Request
-from tests.faults.elections import ELECTION, short_terms
+from tests.faults.elections import ELECTION, holder, leads, short_terms
 from tests.faults.injection import Injector, Severity
 from tests.faults.lives import Lives
 from tests.faults.proxy import FaultyProxy, kubeconfig_through, proxy_before
-from tests.stock.api_client import ApiClient, ApiError
+from tests.stock.api_client import ApiClient
 from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until
 
@@ -282,6 +282,10 @@ MATRIX += [
     )
     if (case := Case(Bind(), verb, False, way, fate, lag_seconds, recreates)).makes_sense
 ]
+MATRIX += [
+    Case(Bind(), verb, True, way, fate, 17.0)
+    for verb, way, fate in product(("serve", "schedule"), (Exit.SIGTERM, Exit.WHOLE), (Fate.LATE, Fate.NEVER))
+]
 PART = [
     Case(Bind(), "serve", True, Exit.SIGTERM, Fate.LATE),
     Case(Bind(), "serve", False, Exit.WORKER_TWICE, Fate.LATE),
@@ -305,6 +309,7 @@ class Stage:
     first: Lives
     standby: Lives | None
     next: Lives
+    holder: str
     sent_at: float = 0.0
 
     def hold(self) -> None:
@@ -345,7 +350,7 @@ class Stage:
                 self.first.terminate()
             case Exit.STAND_BACK:
                 self.proxy.blind()
-                assert wait_until(lambda: not leads(self.first, elects=True), 3 * STALE_SECONDS)
+                assert wait_until(lambda: not leads(self.first), 3 * STALE_SECONDS)
                 self.sent_at = time.monotonic() - LATE_SECONDS / 2  # blind as it was, it could settle nothing until now
             case Exit.WORKER:
                 self.first.kill_worker()
@@ -367,7 +372,7 @@ class Stage:
         if self.standby is None:
             wait_until(lambda: "may still arrive" in settling.said() or settling.ready())
         else:
-            wait_until(lambda: self._holder() != self.holder)
+            wait_until(lambda: holder(self.scene.client) != self.holder)
         if settling.verb == "serve":
             settling.kill_worker()
         else:
@@ -384,14 +389,6 @@ class Stage:
         time.sleep(max(0.0, self.sent_at + LATE_SECONDS - time.monotonic()))
         if self.case.fate is Fate.LATE:
             self.proxy.release()
-
-    def remember_holder(self) -> None:
-        self.holder = self._holder()
-
-    def _holder(self) -> str:
-        with suppress(ApiError):
-            return str(self.scene.client.get("Lease", "extender")["spec"].get("holderIdentity", ""))
-        return ""
 
     def _bind_first(self) -> None:
         """Asks for it until the watch has shown the pod, and so the write begins."""
@@ -430,24 +427,14 @@ def staged(case: Case, control_plane: ControlPlane, directory: Path) -> Iterator
         direct = through if case.lag_seconds else str(control_plane.kubeconfig)
         limit = {"EXTENDER_MAX_STALENESS_SECONDS": f"{STALE_SECONDS}"} if case.exit is Exit.STAND_BACK else {}
         first = stack.enter_context(process(through, {**TIMES, **limit}))
-        assert wait_until(lambda: leads(first, elects=case.elects), 60), first.log()
+        assert wait_until(lambda: leads(first) if case.elects else first.ready(), 60), first.log()
         standby = stack.enter_context(process(direct)) if case.elects else None
         following = process(direct)
         stack.callback(following.kill)
         if standby is not None:
             assert wait_until(standby.said, 60)
-        stage = Stage(case, Scene(control_plane.client), proxy, first, standby, following)
-        stage.remember_holder()
-        yield stage
-
-
-def leads(process: Lives, *, elects: bool) -> bool:
-    """Returns whether it decides."""
-    if not elects:
-        return process.ready()
-    with suppress(OSError, http.client.HTTPException):
-        return process.running.metric('extender_leader{name="extender"}') == 1.0
-    return False
+        client = control_plane.client
+        yield Stage(case, Scene(client), proxy, first, standby, following, holder(client))
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in (MATRIX if WHOLE else PART)])

@@ -22,7 +22,8 @@ from extender.cluster.election.election import (
 from extender.cluster.election.lease import Lease, LeaseSpec, Term, micro_time
 from extender.errors import OutcomeUnknown
 from extender.runtime.clock import ManualClock, Moment
-from extender.runtime.unsettled import UnsettledWrites
+from extender.runtime.ports import Binding
+from extender.runtime.unsettled import Settlement, UnsettledWrites
 
 TIMING = Timing(lease_duration_seconds=15, renew_deadline_seconds=10, retry_period_seconds=2)
 WALL = 1_700_000_000.0
@@ -463,3 +464,41 @@ def test_a_lease_that_was_released_for_another_is_left_to_it_for_a_second() -> N
     assert isinstance(step(another, 0.0), Sleep)
     another.read(free, at(1.0))
     assert isinstance(step(another, 1.0), Write)
+
+
+class Looking:
+    """Evidence of a cache in which pods wait or not, and nothing is bound."""
+
+    def __init__(self, *, waits: bool) -> None:
+        self.waits = waits
+
+    def nothing_waits(self) -> bool:
+        return not self.waits
+
+    def shows(self, binding: Binding) -> bool:
+        return False
+
+
+@pytest.mark.parametrize(("waits", "seconds"), [(False, 30.0), (True, 45.0)], ids=["nothing waits", "a pod waits"])
+def test_a_first_start_leads_after_the_renew_deadline_and_settles_only_if_something_waits(
+    waits: bool, seconds: float
+) -> None:
+    """As the elector's threads do it; each wait happens once, however long it is."""
+    clock = ManualClock(0.0)
+    writes = UnsettledWrites(15.0, clock)
+    settlement = Settlement(writes, lambda: lambda: True, Looking(waits=waits), clock)
+    election = candidate(timing=Timing(40, 30.0, 2.0, settle_seconds=15.0), writes=writes)
+    lease, won_at = Lease(), 0.0
+    settlement.look()  # the cache is filled
+    for turn in range(1000):
+        now = clock.moment()
+        match election.next(now):
+            case Read():
+                election.read(lease, now)
+            case Write(claimed):
+                lease = stored(claimed.spec, turn + 1)
+                election.written(lease, now, now)
+        if election.term(now) and settlement.caught_up(max(won_at, writes.predecessors_end)):
+            break
+        clock.advance(0.1)
+    assert clock.monotonic() == pytest.approx(seconds, abs=0.2)
