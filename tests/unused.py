@@ -15,6 +15,9 @@ kubectl_complete
 # Click reads it.
 color
 
+# RE2 reads it.
+log_errors
+
 # httptools calls them.
 on_message_begin
 on_header

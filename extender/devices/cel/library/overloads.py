@@ -37,7 +37,7 @@ def spend_on_call(budget: CostBudget, name: str, values: Sequence[Any]) -> None:
     sizes = [_size(value, budget.left) for value in values]
     if name in _EACH_BY_EACH:
         budget.spend(sizes[0] * sizes[-1])
-    elif name in _SEARCHES:  # these searches run in Python, so each character costs more
+    elif name in _SEARCHES:  # as upstream, the text times the pattern
         budget.spend((sizes[0] + 1) * _CHARACTERS * (sizes[1] * _CHARACTERS // _PATTERN_CHARACTERS + 1))
     else:
         size = sum(sizes)
@@ -104,7 +104,7 @@ def _with_regex(function: Callable[..., Any]) -> Callable[..., Any]:
 _LIBRARIES: dict[str, Callable[..., Any]] = {
     "string::matches(string) bool": _with_regex(lambda pattern, text: pattern.find(text) is not None),
     "matches(string, string) bool": _with_regex(lambda pattern, text: pattern.find(text) is not None),
-    "string::find(string) string": _with_regex(lambda pattern, text: text[slice(*(pattern.find(text) or (0, 0)))]),
+    "string::find(string) string": _with_regex(lambda pattern, text: pattern.find(text) or ""),
     "string::findAll(string) list(string)": _with_regex(lambda pattern, text: pattern.find_all(text, -1)),
     "string::findAll(string, int) list(string)": _with_regex(lambda pattern, text, n: pattern.find_all(text, n)),
     "string(IP) string": str,
