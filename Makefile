@@ -11,13 +11,15 @@ BUILD := .venv-build/.installed
 DIST ?= dist
 IMAGE ?= podseat:latest
 DOCKER ?= docker
+# The markers of the tests that only `make test-all` runs.
+LATER := slow or browser or clients or controllers or promtool or actionlint
 # Registries allow no capitals, and the owner of a repository may have some.
 lower = $(shell echo "$(1)" | tr A-Z a-z)
 # As kubectl and krew name them: linux-amd64, darwin-arm64.
 PLATFORM := $(shell uname -s | tr A-Z a-z)-$(subst aarch64,arm64,$(subst x86_64,amd64,$(shell uname -m)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-fast explore backlogs test-injection test-groups test-group-cases test-gangs test-group-incidents test-redaction test-controllers mutate test-upstream test-versions test-faults test-strangers test-jobs test-webhook-gangs soak fuzz fuzz-answers lint bench bench-cluster bench-webhook manifests docs docs-reference golden wheel dist test-distribution image-context image image-smoke sign push-chart binary krew release-notes audit test-workflows test-chart clean
+.PHONY: help setup run check test test-all test-fast explore backlogs test-injection test-groups test-group-cases test-gangs test-group-incidents test-redaction test-controllers mutate test-upstream test-versions test-faults test-strangers test-jobs test-webhook-gangs soak fuzz fuzz-answers lint bench bench-cluster bench-webhook manifests docs docs-reference golden wheel dist test-distribution image-context image image-smoke sign push-chart binary krew release-notes audit test-workflows test-chart clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -37,8 +39,14 @@ $(READY): $(INSTALLED)
 run: $(INSTALLED) ## serve the example cluster on 127.0.0.1:8888; needs no test packages
 	@exec $(VENV)/bin/extender demo --bind $(BIND)
 
-test: $(READY) ## run all tests; builds the stock control plane on first use
-	$(VENV)/bin/pytest -n 4 --dist loadfile
+check: lint ## lint, and every test that needs neither servers nor a browser, in three minutes
+	$(VENV)/bin/pytest -q -n 2 --dist loadfile -m "not (stock or processes or $(LATER))"
+
+test: $(READY) ## all that must hold before a change lands, in eight minutes; first builds etcd, kube-apiserver and kube-scheduler
+	$(VENV)/bin/pytest -n 4 --dist loadfile -m "not ($(LATER))"
+
+test-all: $(READY) ## run the tests that `make test` leaves out: those that need more programs, and those that take long
+	$(VENV)/bin/pytest -n 4 --dist loadfile -m "$(LATER)"
 
 test-fast: $(READY) ## run the tests of some rooms that need no servers, in a minute; with another Python: VENV=.venv-3.13 PYTHON=python3.13
 	$(VENV)/bin/pytest -q -n 2 -m "not stock and not browser and not hypothesis" tests/runtime tests/model tests/table tests/framework tests/web tests/config/test_settings.py

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future
+from threading import Thread
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import settings
 
-from tests.stock.build import MARKERS, Binaries, BuildError, GoMissingError, build
+from tests.stock.build import MARKERS, Binaries, GoMissingError, build, find_go, is_built
 from tests.stock.cleaning import clean
 from tests.stock.control_plane import ControlPlane
 from tests.stock.oracle import Oracle
@@ -21,42 +23,86 @@ settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("exploring", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
-_BUILT = pytest.StashKey[Binaries | BuildError]()
+T = TypeVar("T")
+_BUILT = pytest.StashKey[Future[Binaries]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """While servers are built, the workers of pytest-xdist take the files in the order of `collection_modifyitems`."""
+    if not is_built():
+        config.option.loadscopereorder = False
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """All workers must agree on the order, also if the build ends while they start."""
+    node.workerinput["stock_is_built"] = is_built()
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With `--dist loadgroup` one worker gets all stock tests, and one control plane does."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With `--dist loadgroup` one worker gets all stock tests, and one control plane does.
+
+    While servers are built, the files that need none of them come first.
+    """
     for item in items:
         if item.get_closest_marker("stock"):
             item.add_marker(pytest.mark.xdist_group("stock"))
+    if not getattr(config, "workerinput", {}).get("stock_is_built", is_built()):
+        waiting = {item.path for item in items if item.get_closest_marker("stock")}
+        items.sort(key=lambda item: item.path in waiting)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Builds before the first test, as no test's time limit allows for minutes of compiling.
+    """Begins to build what the tests need.
 
     Without Go the whole run ends here: what is left out must be left out by name, with `-m 'not stock'`.
     """
     if session.config.option.collectonly or not any(item.get_closest_marker("stock") for item in session.items):
         return
-    capture = session.config.pluginmanager.getplugin("capturemanager")
-    assert capture is not None
-    with capture.global_and_fixture_disabled():
+    on_request = _on_request(session.items)
+    if not is_built(on_request=on_request):
         try:
-            session.config.stash[_BUILT] = build(report=_report, on_request=_on_request(session.items))
+            find_go()
         except GoMissingError as error:
             raise pytest.UsageError(f"{error}; or leave out the tests that need it: -m 'not stock'") from None
-        except BuildError as error:
-            session.config.stash[_BUILT] = error
+    report = _reporter(session.config)
+    session.config.stash[_BUILT] = _in_background(lambda: build(report, on_request=on_request))
 
 
 def _on_request(items: Iterable[pytest.Item]) -> list[str]:
     markers = {mark.name for item in items for mark in item.iter_markers()}
-    return [program for marker, program in MARKERS.items() if marker in markers]
+    return [program for marker, its_programs in MARKERS.items() if marker in markers for program in its_programs]
 
 
-def _report(line: str) -> None:
-    print(f"stock: {line}", file=sys.stderr, flush=True)
+def _reporter(config: pytest.Config) -> Callable[[str], None]:
+    """Returns a function that writes a line to the standard error of this process, also while a test's is captured."""
+    capture = config.pluginmanager.getplugin("capturemanager")
+    assert capture is not None
+    with capture.global_and_fixture_disabled():
+        stderr = os.dup(2)
+    return lambda line: os.write(stderr, f"stock: {line}\n".encode()) and None
+
+
+def _in_background(task: Callable[[], T]) -> Future[T]:
+    outcome = Future[T]()
+
+    def run() -> None:
+        try:
+            outcome.set_result(task())
+        except Exception as error:  # the tests that need the result raise it
+            outcome.set_exception(error)
+
+    Thread(target=run, name="build", daemon=True).start()
+    return outcome
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Waits until all is built before the time limit of the first test that needs it begins."""
+    if item.get_closest_marker("stock"):
+        item.config.stash[_BUILT].exception()
+    return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -84,10 +130,7 @@ def unchanged_logging() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def stock_binaries(request: pytest.FixtureRequest) -> Binaries:
     """Executables by name, for tests with the marker `stock`. A failed build is an error."""
-    built = request.config.stash[_BUILT]
-    if isinstance(built, Exception):
-        raise built
-    return built
+    return request.config.stash[_BUILT].result()
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_main import extender
+from tests.cli.commands import extender
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("why-pending", "what-if", "compare", "page", "record-and-replay", "scripting")

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).parents[1]
 TABLE = (ROOT / "docs/faults.md").read_text()
 LINK = re.compile(r"\[`(\w+)`\]\(\.\./([\w/]+\.py)\)")

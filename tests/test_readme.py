@@ -26,6 +26,8 @@ from tests.plugins.users import examples
 from tests.running import EXTENDER
 from tests.stock.process import Process, free_port
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 PAGE = (ROOT / "docs/page.md").read_text()

@@ -13,6 +13,8 @@ from tests.conformance.stock import BRIEFLY, ask
 from tests.stock.build import Binaries
 from tests.stock.oracle import Oracle
 
+pytestmark = pytest.mark.slow
+
 SEED = 20261125
 CHUNKS = 4
 ASKED = 25

@@ -22,6 +22,8 @@ from extender.runtime.unsettled import UnsettledWrites
 from extender.web import gunicorn_server
 from tests.stock.waiting import wait_until
 
+pytestmark = pytest.mark.processes
+
 EXAMPLE = Path(__file__).parents[2] / "extender" / "offline" / "example.yaml"
 
 

@@ -17,6 +17,8 @@ from tests.builders import make_node
 from tests.cluster.fake_api import LEASES, NODES, FakeApiServer, answer, fake_api
 from tests.stock.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 LIMIT_SECONDS = 1.0
 
 

@@ -42,6 +42,8 @@ from tests.cluster.fake_api import PODS, answer, fake_api
 from tests.stock.waiting import wait_until
 from tests.verbs.cluster import cache_of
 
+pytestmark = pytest.mark.processes
+
 PROFILES = Profiles([default_profile()])
 
 

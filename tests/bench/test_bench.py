@@ -11,6 +11,8 @@ from tests.bench.throughput import MODES, measure
 from tests.bench.workloads import BACKLOGS, DECISIONS, EVICTING, GROUPS, PREEMPTION
 from tests.stock.build import Binaries
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.stock
 def test_both_decide_the_same_on_a_cluster_that_changes(stock_binaries: Binaries) -> None:

@@ -11,6 +11,8 @@ import pytest
 
 from tests.distribution.release import ROOT
 
+pytestmark = pytest.mark.processes
+
 EXAMPLE = str(ROOT / "extender/offline/example.yaml")
 # Packages that take time or memory to import, and that only some commands need.
 WATCHED = {

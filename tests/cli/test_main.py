@@ -25,6 +25,8 @@ from extender.runtime.product_version import product_commit, product_version
 from tests.distribution.release import ROOT
 from tests.stock.process import free_port
 
+pytestmark = pytest.mark.processes
+
 EXAMPLE = Path(__file__).parents[2] / "extender/offline/example.yaml"
 
 

@@ -21,6 +21,8 @@ from extender.cli.mcp.tools import MOST_ENTRIES, Tools, brief
 from extender.offline.documents.schemas import SCHEMAS
 from tests.builders import make_pod
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "extender/offline/example.yaml"
 GROUPS = ROOT / "examples/pod-groups.yaml"

@@ -11,7 +11,7 @@ import pytest
 
 from extender.offline.recording.reading import Recording
 from tests.builders import make_node, make_pod
-from tests.cli.test_main import extender
+from tests.cli.commands import extender
 from tests.cluster.fake_api import NODES, PODS, answer, fake_api
 
 SHIPPED = Path(__file__).parents[1] / "recordings/served.jsonl.gz"

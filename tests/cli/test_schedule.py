@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_main import extender
+from tests.cli.commands import extender
 from tests.running import schedule
 from tests.stock.process import free_port
 

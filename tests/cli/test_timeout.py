@@ -16,6 +16,8 @@ from extender.runtime.questions import in_child
 from tests.builders import make_node, make_pod
 from tests.running import EXTENDER
 
+pytestmark = pytest.mark.processes
+
 MIB = 1 << 20
 NOT_BUILT = 2**31 - 1
 NO_ANSWER_IN_TIME = 4

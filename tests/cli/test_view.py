@@ -15,8 +15,10 @@ import pytest
 
 from extender.cli.process_commands import EXAMPLE, PENDING
 from tests.builders import make_node, make_pod
-from tests.cli.test_main import extender
+from tests.cli.commands import extender
 from tests.cluster.fake_api import PODS, fake_api
+
+pytestmark = pytest.mark.processes
 
 
 @contextmanager

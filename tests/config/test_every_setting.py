@@ -18,6 +18,8 @@ from tests.cluster.fake_api import fake_api
 from tests.running import EXTENDER
 from tests.stock.process import Process, free_port
 
+pytestmark = pytest.mark.processes
+
 SOURCES = ("file", "environment", "flags")
 
 # Another value than the default for each setting whose value is no number, no path and no switch; and a quick end.

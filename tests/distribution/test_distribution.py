@@ -28,6 +28,8 @@ from tests.stock.control_plane import ControlPlane
 from tests.stock.process import Process, free_port
 from tests.stock.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 POLICY = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 URL = "https://forge.example/podseat"
 GENERATED = re.compile(r"PKG-INFO|podseat\.egg-info/.*|extender/runtime/commit\.txt")

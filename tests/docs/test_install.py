@@ -30,6 +30,7 @@ def blocks(document: Path) -> list[Any]:
 
 
 @pytest.mark.stock
+@pytest.mark.clients
 @pytest.mark.parametrize("command", [each for each in COMMANDS if re.match("helm (install|upgrade)", each)])
 def test_helm_takes_the_values(stock_binaries: Binaries, command: str) -> None:
     words = shlex.split(command)
@@ -83,6 +84,7 @@ def test_flags_that_are_named_exist() -> None:
 
 
 @pytest.mark.stock
+@pytest.mark.clients
 def test_the_rule_in_the_charts_readme_decides(
     stock_binaries: Binaries, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,6 +103,7 @@ def test_the_rule_in_the_charts_readme_decides(
 
 
 @pytest.mark.stock
+@pytest.mark.clients
 def test_the_values_in_the_documents_are_taken(stock_binaries: Binaries) -> None:
     values = next(block for block in blocks(ROOT / "docs/certificates.md") if "metrics" in block)
     assert the(objects(stock_binaries, {"shape": "service", **values}), "ServiceMonitor")

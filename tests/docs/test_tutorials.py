@@ -14,6 +14,8 @@ import pytest
 
 from tests.stock.process import free_port
 
+pytestmark = pytest.mark.slow
+
 DOCS = Path(__file__).parents[2] / "docs"
 TUTORIALS = sorted(path.name for path in DOCS.glob("tutorial-*.md"))
 _BLOCK = re.compile(r"(?P<before>[^\n]*)\n\n```(?P<language>\w+)\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)

@@ -16,7 +16,7 @@ from tests.stock.build import Binaries
 from tests.stock.scraping import Family, families, scrape
 from tests.stock.waiting import wait_until
 
-pytestmark = pytest.mark.stock
+pytestmark = [pytest.mark.stock, pytest.mark.slow]
 
 GATES = ("GenericWorkload=true", "TopologyAwareWorkloadScheduling=true")
 PLACEMENTS = (

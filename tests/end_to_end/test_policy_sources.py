@@ -16,7 +16,7 @@ from tests.running import EXTENDER, SCHEDULER_NAME
 from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until
 
-pytestmark = pytest.mark.stock
+pytestmark = [pytest.mark.stock, pytest.mark.slow]
 
 
 def node(name: str) -> Object:

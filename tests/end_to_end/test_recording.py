@@ -17,7 +17,7 @@ from tests.stock.build import Binaries
 from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until
 
-pytestmark = pytest.mark.stock
+pytestmark = [pytest.mark.stock, pytest.mark.slow]
 PODS = 150
 
 

@@ -24,7 +24,7 @@ from tests.stock.control_plane import ControlPlane
 from tests.stock.process import Process, free_port
 from tests.stock.waiting import wait_until
 
-pytestmark = pytest.mark.stock
+pytestmark = [pytest.mark.stock, pytest.mark.slow]
 
 ROOM, ASKED = 120, 140
 SHORT_LEASE = ("--lease-duration-seconds=3", "--renew-deadline-seconds=2", "--retry-period-seconds=0.4")

@@ -19,7 +19,7 @@ from tests.stock.control_plane import ControlPlane
 from tests.stock.oracle import Oracle
 from tests.stock.waiting import wait_until
 
-pytestmark = pytest.mark.stock
+pytestmark = [pytest.mark.stock, pytest.mark.slow]
 
 PREEMPTION: list[Object] = [
     *(

@@ -15,7 +15,7 @@ from tests.running import SCHEDULER_NAME, RunningExtender
 from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until
 
-pytestmark = pytest.mark.stock
+pytestmark = [pytest.mark.stock, pytest.mark.slow]
 RULES = """
 from pathlib import Path
 

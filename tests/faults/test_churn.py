@@ -20,7 +20,7 @@ from tests.stock.api_client import ApiClient
 from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until
 
-pytestmark = [pytest.mark.stock, pytest.mark.timeout(3600 if SOAKING else 300)]
+pytestmark = [pytest.mark.stock, pytest.mark.timeout(3600 if SOAKING else 300), pytest.mark.slow]
 
 MIB = 2**20
 NODE_COUNT, WAVE = 50, 25

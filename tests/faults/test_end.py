@@ -21,6 +21,8 @@ from tests.running import EXTENDER, Running
 from tests.stock.process import Process, free_port
 from tests.stock.waiting import wait_until
 
+pytestmark = pytest.mark.processes
+
 GRACE_SECONDS = 30.0  # terminationGracePeriodSeconds, unless somebody sets it
 BINDING = "/api/v1/namespaces/default/pods/p/binding"
 API = "client.authentication.k8s.io/v1"

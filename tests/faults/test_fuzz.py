@@ -24,7 +24,7 @@ from tests.faults.serving import on_snapshot, threads
 from tests.faults.sizes import FUZZ_REQUESTS, SEED, SOAKING
 from tests.stock.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(max(3600 if SOAKING else 300, FUZZ_REQUESTS // 50))
+pytestmark = [pytest.mark.timeout(max(3600 if SOAKING else 300, FUZZ_REQUESTS // 50)), pytest.mark.slow]
 
 MIB = 2**20
 _CLIENTS = 4

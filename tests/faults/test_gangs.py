@@ -36,7 +36,7 @@ HOPELESS = "hopeless"
 SETTLE_SECONDS = 120 + GANGS
 P99_SECONDS = 10.0
 
-pytestmark = [pytest.mark.stock, pytest.mark.timeout(4 * SETTLE_SECONDS)]
+pytestmark = [pytest.mark.stock, pytest.mark.timeout(4 * SETTLE_SECONDS), pytest.mark.slow]
 
 RULES = """
 from extender import Node, NodeInfo, Pod, predicate, reserve

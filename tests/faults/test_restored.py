@@ -16,7 +16,7 @@ from tests.stock.build import Binaries
 from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until
 
-pytestmark = [pytest.mark.stock, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.stock, pytest.mark.timeout(300), pytest.mark.slow]
 
 ROOM = {"cpu": "4", "memory": "16Gi", "pods": "110"}
 PATIENCE_SECONDS = 90.0

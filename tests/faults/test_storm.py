@@ -23,7 +23,7 @@ from tests.stock.control_plane import ControlPlane
 from tests.stock.process import Process
 from tests.stock.waiting import wait_until
 
-pytestmark = [pytest.mark.stock, pytest.mark.timeout(7200 if SOAKING else 300)]
+pytestmark = [pytest.mark.stock, pytest.mark.timeout(7200 if SOAKING else 300), pytest.mark.slow]
 
 STORM = Severity(
     chances={Call.BIND: 0.15, Call.WATCH: 0.6 if SOAKING else 0.4, Call.LIST: 0.15},

@@ -15,7 +15,7 @@ from tests.faults.sizes import SOAKING
 from tests.faults.strangers import FLOODS, failed_probes, flood
 from tests.stock.process import free_port
 
-pytestmark = pytest.mark.timeout(900 if SOAKING else 120)
+pytestmark = [pytest.mark.timeout(900 if SOAKING else 120), pytest.mark.processes]
 
 _PROBES, _EVERY_SECONDS = (60, 0.5) if SOAKING else (10, 0.2)
 _RATES = {"metrics": 150.0, "webhook": 500.0} if SOAKING else {"metrics": 60.0, "webhook": 100.0}

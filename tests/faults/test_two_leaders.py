@@ -27,7 +27,7 @@ from tests.stock.control_plane import ControlPlane
 from tests.stock.process import Process
 from tests.stock.waiting import wait_until
 
-pytestmark = [pytest.mark.stock, pytest.mark.timeout(7200 if SOAKING else 300)]
+pytestmark = [pytest.mark.stock, pytest.mark.timeout(7200 if SOAKING else 300), pytest.mark.slow]
 
 SHORT_LEASE = ("--lease-duration-seconds=3", "--renew-deadline-seconds=2", "--retry-period-seconds=0.4")
 ELECTION = ("--leader-elect", "--lease-namespace=default", *SHORT_LEASE)

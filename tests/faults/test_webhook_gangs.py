@@ -32,7 +32,7 @@ from tests.stock.build import Binaries
 from tests.stock.process import Process
 from tests.stock.waiting import wait_until
 
-pytestmark = [pytest.mark.stock, pytest.mark.timeout(14400 if SOAKING else 300)]
+pytestmark = [pytest.mark.stock, pytest.mark.timeout(14400 if SOAKING else 300), pytest.mark.slow]
 
 NODES, PLACES = 16, 5
 IN_ROUND = 12

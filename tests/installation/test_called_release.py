@@ -23,7 +23,7 @@ from tests.stock.api_client import ApiError
 from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until
 
-pytestmark = pytest.mark.stock
+pytestmark = [pytest.mark.stock, pytest.mark.clients]
 
 ADDRESS, CLUSTER_IP = "10.0.0.1", "10.96.0.99"
 CALLED = f"{NAME}-called-by-kube-scheduler"

@@ -14,7 +14,7 @@ from extender.cli.main import cli
 from tests.manifests.rendering import NAME, NAMESPACE, ROOT, apply
 from tests.stock.control_plane import ControlPlane
 
-pytestmark = pytest.mark.stock
+pytestmark = [pytest.mark.stock, pytest.mark.clients]
 
 SCRIPT = ROOT / "examples/control-plane.sh"
 MANIFEST = """\

@@ -27,7 +27,7 @@ from tests.manifests.rendering import NAMES, NAMESPACE, SHAPES, Object
 from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until
 
-pytestmark = [pytest.mark.stock, pytest.mark.controllers, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.stock, pytest.mark.clients, pytest.mark.controllers, pytest.mark.timeout(600)]
 
 WHOLE = pytest.mark.skipif(os.environ.get("CHART") != "all", reason="takes minutes: make test-chart")
 DEFAULT, OWN = "default-scheduler", "extender-scheduler"

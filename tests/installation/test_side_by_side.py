@@ -26,7 +26,7 @@ from tests.manifests.rendering import (
 from tests.stock.build import Binaries
 from tests.stock.control_plane import ControlPlane
 
-pytestmark = pytest.mark.stock
+pytestmark = [pytest.mark.stock, pytest.mark.clients]
 
 Release = tuple[str, str, str]
 """The shape, the name and the namespace."""

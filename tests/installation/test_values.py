@@ -12,7 +12,7 @@ import yaml
 from tests.manifests.rendering import NAMES, Object, RenderError, container_of, objects, render, the
 from tests.stock.build import Binaries
 
-pytestmark = pytest.mark.stock
+pytestmark = [pytest.mark.stock, pytest.mark.clients]
 
 SERVICE = {"shape": "service"}
 CERTIFIED = {"shape": "service", "certManager": {"enabled": True}}

@@ -31,5 +31,5 @@ def package(helm: Path, directory: Path, project_url: str = "") -> Path:
 
 if __name__ == "__main__":
     on_path = shutil.which("helm")
-    helm = Path(on_path) if on_path else build()["helm"]
+    helm = Path(on_path) if on_path else build(on_request=["helm"])["helm"]
     print(package(helm, Path(sys.argv[1]), os.environ.get("PROJECT_URL", "")))

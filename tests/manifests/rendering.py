@@ -179,6 +179,6 @@ def container_of(deployment: Object, name: str = "extender") -> Object:
 
 if __name__ == "__main__":
     for shape in SHAPES:
-        for path, content in files(build(), shape).items():
+        for path, content in files(build(on_request=["helm"]), shape).items():
             (MANIFESTS / shape / path).parent.mkdir(exist_ok=True)
             (MANIFESTS / shape / path).write_text(content)

@@ -14,7 +14,7 @@ from tests.manifests.packaging import package
 from tests.manifests.rendering import NAMESPACE, ROOT, Object, objects, the
 from tests.stock.build import Binaries
 
-pytestmark = [pytest.mark.stock, pytest.mark.promtool]
+pytestmark = [pytest.mark.stock, pytest.mark.clients, pytest.mark.promtool]
 
 OTHER = "other-system"
 ALERTS = {

@@ -170,6 +170,7 @@ def test_the_readme_tells_the_defaults() -> None:
 
 
 @pytest.mark.stock
+@pytest.mark.clients
 @pytest.mark.parametrize("path", CHANGED)
 def test_every_value_changes_what_is_rendered(rendered: Any, path: str) -> None:
     value, needed = CHANGED[path]
@@ -177,6 +178,7 @@ def test_every_value_changes_what_is_rendered(rendered: Any, path: str) -> None:
 
 
 @pytest.mark.stock
+@pytest.mark.clients
 @pytest.mark.parametrize(("shape", "asked"), [("beside", True), ("service", True), ("service", False)])
 def test_pods_may_be_deleted_only_where_rules_are_to_preempt(rendered: Any, shape: str, asked: bool) -> None:
     made = rendered(json.dumps({"shape": shape, "preemptForRules": asked}))
@@ -187,6 +189,7 @@ def test_pods_may_be_deleted_only_where_rules_are_to_preempt(rendered: Any, shap
 
 
 @pytest.mark.stock
+@pytest.mark.clients
 def test_the_api_server_accepts_every_shape_with_every_value(control_plane: ControlPlane, rendered: Any) -> None:
     """Each object once, in every form that a value gives it; kinds of cert-manager and Prometheus have no schema."""
     control_plane.kubectl("apply", "-f", str(MANIFESTS / "namespace.yaml"))
@@ -231,6 +234,7 @@ def _definition(group: str, kind: str) -> Object:
 
 
 @pytest.mark.stock
+@pytest.mark.clients
 def test_helm_installs_it_changes_its_shape_and_takes_it_away(
     control_plane: ControlPlane, stock_binaries: Binaries
 ) -> None:
@@ -257,6 +261,7 @@ def test_helm_installs_it_changes_its_shape_and_takes_it_away(
 
 
 @pytest.mark.stock
+@pytest.mark.clients
 @pytest.mark.parametrize(
     ("values", "complaint"),
     [
@@ -276,6 +281,7 @@ def test_values_that_make_no_sense_are_refused(stock_binaries: Binaries, values:
 
 
 @pytest.mark.stock
+@pytest.mark.clients
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_manifests_are_the_chart_rendered(stock_binaries: Binaries, shape: str) -> None:
     """`make manifests` makes them."""
@@ -285,6 +291,7 @@ def test_the_manifests_are_the_chart_rendered(stock_binaries: Binaries, shape: s
 
 
 @pytest.mark.stock
+@pytest.mark.clients
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_notes_end_with_how_to_see_that_all_is_well(stock_binaries: Binaries, shape: str) -> None:
     command, *words = notes(stock_binaries, {"shape": shape}).splitlines()[-1].removeprefix("  extender ").split()
@@ -293,6 +300,7 @@ def test_the_notes_end_with_how_to_see_that_all_is_well(stock_binaries: Binaries
 
 
 @pytest.mark.stock
+@pytest.mark.clients
 @pytest.mark.parametrize(
     ("values", "line"),
     [
@@ -311,6 +319,7 @@ def test_the_notes_say_what_is_left_to_do(stock_binaries: Binaries, values: Obje
 
 
 @pytest.mark.stock
+@pytest.mark.clients
 def test_the_notes_warn_of_nothing_that_is_done(stock_binaries: Binaries) -> None:
     values = {"shape": "service", "certManager": {"enabled": True}, "image": {"repository": "registry.example.com/x"}}
     text = notes(stock_binaries, values)
@@ -331,6 +340,7 @@ def test_flags_and_variables_exist(shape: str) -> None:
 
 
 @pytest.mark.stock
+@pytest.mark.clients
 @pytest.mark.parametrize("shape", SHAPES)
 def test_dashboards_and_alerts_ask_for_series_that_exist(rendered: Any, shape: str) -> None:
     found = rendered(json.dumps({**MONITORED, "shape": shape}))
@@ -350,6 +360,7 @@ def test_dashboards_and_alerts_ask_for_series_that_exist(rendered: Any, shape: s
 
 
 @pytest.mark.stock
+@pytest.mark.clients
 def test_alerts_and_dashboards_keep_installations_in_two_namespaces_apart(rendered: Any) -> None:
     found = rendered(json.dumps(MONITORED))
     selector = f'{{job="extender-metrics",namespace="{NAMESPACE}"'
@@ -361,6 +372,7 @@ def test_alerts_and_dashboards_keep_installations_in_two_namespaces_apart(render
 
 
 @pytest.mark.stock
+@pytest.mark.clients
 def test_nothing_leaves_the_namespace_but_rights(rendered: Any) -> None:
     for shape in SHAPES:
         for each in rendered(json.dumps({"shape": shape})):

@@ -43,6 +43,7 @@ def refused(call: Callable[[], object]) -> bool:
 
 
 @pytest.mark.stock
+@pytest.mark.clients
 def test_the_api_server_accepts_them_and_a_second_time_too(control_plane: ControlPlane) -> None:
     applied = {line.removesuffix(" serverside-applied") for line in apply(control_plane, "service").splitlines()}
     assert applied == {
@@ -61,6 +62,7 @@ def test_the_api_server_accepts_them_and_a_second_time_too(control_plane: Contro
 
 
 @pytest.mark.stock
+@pytest.mark.clients
 def test_the_pod_satisfies_the_restricted_pod_security_standard(control_plane: ControlPlane) -> None:
     """The namespace enforces it, on pods: so the deployment's pod is made here, as its controller would."""
     apply(control_plane, "service")
@@ -76,6 +78,7 @@ def test_the_pod_satisfies_the_restricted_pod_security_standard(control_plane: C
 
 
 @pytest.mark.stock
+@pytest.mark.clients
 def test_the_extender_may_list_and_watch_every_kind_it_knows(extender: ApiClient) -> None:
     asked = [(kind.api_version, kind.plural, verb) for kind in KINDS.values() for verb in ("list", "watch")]
     assert len(asked) >= 18
@@ -97,6 +100,7 @@ def may(client: ApiClient, api_version: str, plural: str, verb: str) -> bool:
 
 
 @pytest.mark.stock
+@pytest.mark.clients
 def test_the_extender_may_bind(control_plane: ControlPlane, extender: ApiClient) -> None:
     control_plane.client.create(make_node("n").obj(), make_pod("p").obj())
     binding = {
@@ -110,6 +114,7 @@ def test_the_extender_may_bind(control_plane: ControlPlane, extender: ApiClient)
 
 
 @pytest.mark.stock
+@pytest.mark.clients
 def test_the_extender_may_renew_its_own_lease(extender: ApiClient) -> None:
     held = extender.request("GET", f"{LEASES}/extender")
     held["spec"] = {"holderIdentity": "me", "leaseDurationSeconds": 15}
@@ -117,6 +122,7 @@ def test_the_extender_may_renew_its_own_lease(extender: ApiClient) -> None:
 
 
 @pytest.mark.stock
+@pytest.mark.clients
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [

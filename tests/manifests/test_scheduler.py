@@ -48,6 +48,7 @@ def account(control_plane: ControlPlane) -> ApiClient:
 
 
 @pytest.mark.stock
+@pytest.mark.clients
 def test_the_api_server_accepts_them_and_a_second_time_too(control_plane: ControlPlane) -> None:
     applied = apply(control_plane, "scheduler").splitlines()
     assert len(applied) == 8
@@ -58,6 +59,7 @@ def test_the_api_server_accepts_them_and_a_second_time_too(control_plane: Contro
 
 
 @pytest.mark.stock
+@pytest.mark.clients
 def test_the_pod_satisfies_the_restricted_pod_security_standard(control_plane: ControlPlane) -> None:
     apply(control_plane, "scheduler")
     template = control_plane.client.get("Deployment", NAME, NAMESPACE)["spec"]["template"]
@@ -72,6 +74,7 @@ def test_the_pod_satisfies_the_restricted_pod_security_standard(control_plane: C
 
 
 @pytest.mark.stock
+@pytest.mark.clients
 def test_it_may_list_and_watch_every_kind_that_is_known_and_no_secrets(account: ApiClient) -> None:
     asked = [(kind.api_version, kind.plural, verb) for kind in KINDS.values() for verb in ("list", "watch")]
     assert [question for question in asked if not may(account, *question)] == []
@@ -80,6 +83,7 @@ def test_it_may_list_and_watch_every_kind_that_is_known_and_no_secrets(account: 
 
 
 @pytest.mark.stock
+@pytest.mark.clients
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [
@@ -123,6 +127,7 @@ def pod(name: str) -> PodBuilder:
 
 
 @pytest.mark.stock
+@pytest.mark.clients
 def test_it_leads_places_preempts_and_tells(control_plane: ControlPlane, scheduler: RunningScheduler) -> None:
     client = control_plane.client
     assert wait_until(lambda: scheduler.metric(f'extender_leader{{name="{NAME}"}}') == 1)
@@ -142,6 +147,7 @@ def reasons(control_plane: ControlPlane) -> set[str]:
 
 
 @pytest.mark.stock
+@pytest.mark.clients
 def test_it_binds_volumes(control_plane: ControlPlane, scheduler: RunningScheduler) -> None:
     client = control_plane.client
     client.create(make_node("n").label({HOSTNAME: "n"}).capacity(cpu="1", memory="1Gi", pods="10").obj())
@@ -152,6 +158,7 @@ def test_it_binds_volumes(control_plane: ControlPlane, scheduler: RunningSchedul
 
 
 @pytest.mark.stock
+@pytest.mark.clients
 def test_it_allocates_devices(control_plane: ControlPlane, scheduler: RunningScheduler) -> None:
     client = control_plane.client
     release_claims(client)

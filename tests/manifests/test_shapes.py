@@ -27,7 +27,7 @@ from tests.stock.control_plane import ControlPlane
 from tests.stock.process import Process, free_port
 from tests.stock.waiting import wait_until
 
-pytestmark = pytest.mark.stock
+pytestmark = [pytest.mark.stock, pytest.mark.clients]
 
 SCHEDULER_NAME, BESIDE, TLS = "extender-scheduler", f"{NAMES['beside']}-scheduler", "/etc/extender/tls"
 LEADS = f'extender_leader{{name="{NAMES["beside"]}"}}'

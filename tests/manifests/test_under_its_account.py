@@ -19,7 +19,7 @@ from tests.stock.control_plane import ControlPlane
 from tests.stock.process import Process, free_port
 from tests.stock.waiting import wait_until
 
-pytestmark = pytest.mark.stock
+pytestmark = [pytest.mark.stock, pytest.mark.clients]
 
 NO_FAULTS = Severity({}, (0, 0), (0, 0))
 

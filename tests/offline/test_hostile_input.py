@@ -13,6 +13,8 @@ import pytest
 
 from tests.builders import make_node, make_pod
 
+pytestmark = pytest.mark.slow
+
 NODE, POD = make_node("n").obj(), make_pod("p").req(cpu="1").obj()
 MEMORY_BYTES = 1024 * 1024 * 1024
 SECONDS = 60

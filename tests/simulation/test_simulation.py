@@ -16,8 +16,11 @@ import pytest
 
 from tests.simulation.broken import BROKEN
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).parents[2]
-SEEDS = int(os.environ.get("SEEDS", "50"))
+SEEDS = int(os.environ.get("SEEDS", "12"))
+MORE_SEEDS = 50
 PROCESSES = min(os.cpu_count() or 1, 8)
 ONE = os.environ.get("SEED", "")
 FORMS = [
@@ -44,8 +47,20 @@ def simulation(*arguments: str) -> tuple[int, str]:
 @pytest.mark.timeout(120 + SEEDS * 10)
 @pytest.mark.parametrize("form", FORMS)
 def test_nothing_is_lost_in_any_life_of_a_cluster(form: tuple[str, ...]) -> None:
-    cuts = [SEEDS * number // PROCESSES for number in range(PROCESSES + 1)]
-    spans = [(ONE,)] if ONE else [(str(first), str(end)) for first, end in pairwise(cuts)]
+    live(form, 0, SEEDS)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120 + MORE_SEEDS * 10)
+@pytest.mark.parametrize("form", FORMS)
+def test_nothing_is_lost_in_further_lives(form: tuple[str, ...]) -> None:
+    live(form, SEEDS, MORE_SEEDS)
+
+
+def live(form: tuple[str, ...], begin: int, end: int) -> None:
+    """Lives the seeds from `begin` to `end`, or only SEED, in several processes."""
+    cuts = [begin + (end - begin) * number // PROCESSES for number in range(PROCESSES + 1)]
+    spans = [(ONE,)] if ONE else [(str(first), str(last)) for first, last in pairwise(cuts)]
     processes = [begun(*form, *span) for span in spans]
     printed = [process.communicate()[0] for process in processes]
     print(*printed)
@@ -71,6 +86,7 @@ def test_a_broken_part_overrides_only_methods_that_exist(fault: str) -> None:
         assert own <= set(dir(sound)), f"{part.__name__} overrides {own - set(dir(sound))}, which {path} lacks"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", BROKEN)
 def test_what_is_broken_is_found(fault: str) -> None:
     status, printed = simulation("--broken", fault, "0", "200")  # it ends with the first life that finds it

@@ -28,7 +28,7 @@ _MODULES = Path(__file__).parent / "go"
 
 Report = Callable[[str], None]
 Binaries = dict[str, Path]
-"""Executables by name: etcd, kube-apiserver, kube-scheduler, kubectl, helm, oracle, noopext, bindonly.
+"""Executables by name: etcd, kube-apiserver, kube-scheduler, oracle, noopext, bindonly.
 
 Those of ON_REQUEST are there only if the caller of `build` asked for them.
 """
@@ -62,21 +62,26 @@ PROGRAMS = (
     Program("etcd", "etcd", "go.etcd.io/etcd/server/v3"),
     Program("kube-apiserver", "stock", "k8s.io/kubernetes/cmd/kube-apiserver"),
     Program("kube-scheduler", "stock", "k8s.io/kubernetes/cmd/kube-scheduler"),
-    Program("kubectl", "stock", "k8s.io/kubernetes/cmd/kubectl"),
-    Program("helm", "helm", "helm.sh/helm/v4/cmd/helm"),
     Program("oracle", "stock", "./oracle"),
     Program("noopext", "stock", "./noopext"),
     Program("bindonly", "stock", "./bindonly"),
 )
 _FOR_FEW_TESTS = (
+    Program("kubectl", "stock", "k8s.io/kubernetes/cmd/kubectl"),
+    Program("helm", "helm", "helm.sh/helm/v4/cmd/helm"),
     Program("kube-controller-manager", "controllers", "k8s.io/kubernetes/cmd/kube-controller-manager"),
     Program("promtool", "promtool", "github.com/prometheus/prometheus/cmd/promtool"),
     Program("actionlint", "actionlint", "github.com/rhysd/actionlint/cmd/actionlint"),
 )
 ON_REQUEST = {program.name: program for program in _FOR_FEW_TESTS}
 """Programs that few tests need. Their versions do not depend on the one of Kubernetes that is tested."""
-MARKERS = {"controllers": "kube-controller-manager", "promtool": "promtool", "actionlint": "actionlint"}
-"""The program of ON_REQUEST that the tests with a marker need."""
+MARKERS = {
+    "clients": ("kubectl", "helm"),
+    "controllers": ("kube-controller-manager",),
+    "promtool": ("promtool",),
+    "actionlint": ("actionlint",),
+}
+"""The programs of ON_REQUEST that the tests with a marker need."""
 
 
 def programs(minor: str, on_request: Collection[str] = ()) -> tuple[Program, ...]:
@@ -100,17 +105,29 @@ def build(report: Report = print, minor: str = "", on_request: Collection[str] =
 
     Raises GoMissingError if something is missing and there is no Go, BuildError if `go build` fails.
     """
-    cache = cache_directory()
-    wanted = programs(minor or os.environ.get("KUBERNETES_MINOR") or max(VERSIONS), on_request)
-    binaries = {program.name: cache / program.key() / program.name for program in wanted}
-    if any(not path.exists() for path in binaries.values()):
+    wanted, binaries = _wanted(minor, on_request)
+    if _are_missing(binaries):
         go = find_go()
-        cache.mkdir(parents=True, exist_ok=True)
-        with _locked(cache / "lock", report):
+        cache_directory().mkdir(parents=True, exist_ok=True)
+        with _locked(cache_directory() / "lock"):
             for program in wanted:
                 if not binaries[program.name].exists():
                     _build_program(go, program, binaries[program.name], report)
     return binaries
+
+
+def is_built(minor: str = "", on_request: Collection[str] = ()) -> bool:
+    """Returns True if `build` would find all programs built."""
+    return not _are_missing(_wanted(minor, on_request)[1])
+
+
+def _wanted(minor: str, on_request: Collection[str]) -> tuple[tuple[Program, ...], Binaries]:
+    wanted = programs(minor or os.environ.get("KUBERNETES_MINOR") or max(VERSIONS), on_request)
+    return wanted, {program.name: cache_directory() / program.key() / program.name for program in wanted}
+
+
+def _are_missing(binaries: Binaries) -> bool:
+    return not all(path.exists() for path in binaries.values())
 
 
 def cache_directory() -> Path:
@@ -159,13 +176,9 @@ def link_flags(version: str = KUBERNETES_VERSION) -> str:
 
 
 @contextmanager
-def _locked(path: Path, report: Report) -> Iterator[None]:
+def _locked(path: Path) -> Iterator[None]:
     with path.open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            report("waiting for another build of the stock control plane ...")
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stock.build import ON_REQUEST, PROGRAMS, BuildError, GoMissingError, build, find_go
+from tests.stock.build import ON_REQUEST, PROGRAMS, BuildError, GoMissingError, build, find_go, is_built
 
 GO = """#!/bin/sh
 [ "$1" = env ] && echo {version} && exit
@@ -55,12 +55,15 @@ def test_without_go_the_error_says_what_to_do(bin_directory: Path) -> None:
 
 def test_what_is_built_is_kept(bin_directory: Path) -> None:
     install_go(bin_directory)
+    assert not is_built()
     lines: list[str] = []
     first = build(report=lines.append)
     assert [line for line in lines if line.startswith("building")] == [f"building {p.name} ..." for p in PROGRAMS]
     assert all(path.read_text() == "program\n" for path in first.values())
     lines.clear()
     (bin_directory / "go").unlink()
+    assert is_built()
+    assert not is_built(on_request=["helm"])
     assert build(report=lines.append) == first
     assert lines == []
 

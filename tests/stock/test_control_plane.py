@@ -52,6 +52,7 @@ def test_each_test_gets_an_empty_cluster(control_plane: ControlPlane, time: str)
     assert [pod["metadata"]["namespace"] for pod in client.list("Pod")] == ["default", "team"]
 
 
+@pytest.mark.clients
 def test_kubectl_speaks_as_the_administrator(control_plane: ControlPlane) -> None:
     control_plane.kubectl("create", "namespace", "team")
     assert control_plane.kubectl("get", "namespace", "team", "-o", "name") == "namespace/team\n"
@@ -59,6 +60,7 @@ def test_kubectl_speaks_as_the_administrator(control_plane: ControlPlane) -> Non
         control_plane.kubectl("get", "namespace", "nonesuch")
 
 
+@pytest.mark.clients
 def test_a_service_account_has_the_rights_it_is_given(control_plane: ControlPlane) -> None:
     control_plane.kubectl("create", "serviceaccount", "reader")
     control_plane.kubectl("create", "clusterrole", "reader", "--verb=list", "--resource=nodes")

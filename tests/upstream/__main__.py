@@ -26,7 +26,7 @@ def main() -> None:
     parser.add_argument("--timeout-minutes", type=int, default=60, help="of one group in one mode (default 60)")
     parser.add_argument("--write", type=Path, default=DOCUMENT, metavar="FILE", help=f"default {DOCUMENT}")
     options = parser.parse_args()
-    binaries = {**build(report=_progress), **build_suite(report=_progress)}
+    binaries = {**build(report=_progress, on_request=["kubectl"]), **build_suite(report=_progress)}
     results = cache_directory() / f"upstream-results-{KUBERNETES_VERSION}"
     runs = product(range(options.runs), options.mode or MODES, options.group or GROUPS)
     for number, mode, group in runs:

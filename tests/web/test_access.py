@@ -12,6 +12,8 @@ from extender.web.access import AccessRules, Certificate, is_loopback, names_thi
 from extender.web.worker.request_parser import RequestRefused
 from tests.web.servers import OURS, Server, extender, gunicorn
 
+pytestmark = pytest.mark.processes
+
 CALLER: Certificate = {
     "subject": ((("commonName", "system:kube-scheduler"),),),
     "subjectAltName": (("DNS", "scheduler.example"), ("URI", "spiffe://other")),

@@ -14,6 +14,8 @@ import pytest
 from tests.recordings import Call, Mode, WatchEvent, calls_and_events
 from tests.web.servers import OURS, Server, get, gunicorn, post
 
+pytestmark = pytest.mark.slow
+
 STOCK = [pytest.param("gthread", id="gthread"), pytest.param("sync", id="sync")]
 VERBS = ["bind", "filter", "preempt", "prioritize"]
 

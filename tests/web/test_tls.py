@@ -15,6 +15,8 @@ from extender.web.tls import ReloadingContext, server_context
 from tests.stock.process import free_port
 from tests.web.servers import OURS, Server, extender, get, gunicorn, post
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture(scope="module")
 def ca() -> trustme.CA:

@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from tests.builders import make_node, make_pod
-from tests.cli.test_main import EXAMPLE, extender
+from tests.cli.commands import extender
+from tests.cli.test_main import EXAMPLE
 
 NODES = [make_node("free").obj(), make_node("full").obj()]
 FILLER = make_pod("filler").req(cpu="3").node("full").obj()

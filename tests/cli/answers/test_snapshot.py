@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import make_node, make_pod
-from tests.cli.test_main import extender
+from tests.cli.commands import extender
 
 MAIN = "import sys; from extender.cli.main import main; sys.argv[0] = 'extender'; main()"
 

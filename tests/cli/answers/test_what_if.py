@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.builders import make_node, make_pod
-from tests.cli.test_main import extender
+from tests.cli.commands import extender
 
 NODES = [make_node(name).capacity(cpu="4").obj() for name in ("one", "two")]
 STANDING = (

@@ -24,6 +24,8 @@ from extender.runtime.unsettled import Settlement, UnsettledWrites
 from tests.cluster.fake_api import EVENTS, LEASES, FakeApiServer, accept_and_hang_up, answer, fake_api, hang, hang_up
 from tests.stock.waiting import wait_until
 
+pytestmark = pytest.mark.processes
+
 TIMING = Timing(lease_duration_seconds=4, renew_deadline_seconds=3.0, retry_period_seconds=0.05)
 # Between two calls of a candidate there is time to see that it makes none.
 PATIENT = Timing(lease_duration_seconds=90, renew_deadline_seconds=60.0, retry_period_seconds=30.0)

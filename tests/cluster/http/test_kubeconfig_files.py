@@ -100,6 +100,7 @@ DOCUMENTS = st.fixed_dictionaries(
 
 
 @pytest.mark.stock
+@pytest.mark.clients
 @pytest.mark.hypothesis
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(documents=st.lists(st.one_of(st.none(), DOCUMENTS), min_size=1, max_size=3))
@@ -169,6 +170,7 @@ IN_FILE = {"as": "kim", "as-groups": ["g", "h"], "as-uid": "7", "as-user-extra":
 
 
 @pytest.mark.stock
+@pytest.mark.clients
 @pytest.mark.parametrize(
     ("user", "access"),
     [

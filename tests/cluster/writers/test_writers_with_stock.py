@@ -171,6 +171,7 @@ def test_a_victim_that_may_not_be_deleted_still_exists(control_plane: ControlPla
         ApiEvictor(connection, SystemClock()).delete_victim(victim)
 
 
+@pytest.mark.clients
 def test_an_event_about_a_lease_is_shown_by_kubectl(control_plane: ControlPlane, connection: KubeClient) -> None:
     lease = LeaseClient(connection, "default", "extender", timeout_seconds=5)
     lease.put(Lease(LeaseSpec(holder_identity="host-1_5a", lease_duration_seconds=15)))

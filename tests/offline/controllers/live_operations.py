@@ -273,7 +273,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--record", action="store_true", help=f"keep the first {RECORDED} for `make test`")
     arguments = parser.parse_args()
-    binaries = build(on_request=[MARKERS["controllers"]])
+    binaries = build(on_request=MARKERS["controllers"])
     found: list[Object] = []
     for start in range(0, arguments.cases, _BATCH):
         numbers = range(start, min(start + _BATCH, arguments.cases))

@@ -64,7 +64,7 @@ def _first_job(pods: list[Object]) -> list[Object]:
 
 def main() -> None:
     objects = world.workloads()
-    binaries = build(on_request=[MARKERS["controllers"]])
+    binaries = build(on_request=MARKERS["controllers"])
     with TemporaryDirectory() as directory, ControlPlane(binaries, Path(directory)) as plane:
         client = plane.client
         client.create(*world.nodes(), *world.namespaces(objects))

@@ -35,7 +35,7 @@ from tests.builders import (
 )
 from tests.builders.pod import PodBuilder
 
-CASES = 2_000
+CASES = 600
 
 
 def models(*objects: Object) -> list[Model]:

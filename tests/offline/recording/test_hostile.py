@@ -36,6 +36,8 @@ from extender.runtime.ports import Telemetry
 from tests.builders import make_composite_pod_group, make_node, make_pod, make_pv, make_pvc
 from tests.offline.recording.recorded import RecordedServer, record_timeline
 
+pytestmark = pytest.mark.slow
+
 HEADER = {"line": "header", "at": 1, "version": 1, "extender": "0", "settings": {"mode": "serve"}}
 NODES = {"line": "nodes", "at": 1, "names": ["a", "b"]}
 POD = make_pod("p").uid("u").obj()

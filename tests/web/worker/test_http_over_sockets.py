@@ -12,6 +12,8 @@ import pytest
 
 from tests.web.servers import OURS, PATIENCE_SECONDS, Server, Wire, extender, get, gunicorn, post
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture(scope="module", params=[pytest.param(OURS, id="ours"), pytest.param("gthread", id="gthread")])
 def either(request: pytest.FixtureRequest) -> Iterator[Server]:
