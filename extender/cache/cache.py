@@ -15,7 +15,7 @@ from functools import partial
 from typing import TypeVar
 
 from extender.cache.assume_cache import AssumeCache, version_of
-from extender.cache.changes import NODE, POD, Changes, Current, Reference, Updates
+from extender.cache.changes import NODE, POD, Changes, Current, Reference, Update, Updates
 from extender.cache.contents import (
     CachedPod,
     CacheSize,
@@ -24,6 +24,7 @@ from extender.cache.contents import (
     batches,
     cached_pods,
     id_of,
+    occupant,
     overview_of,
 )
 from extender.cache.groups import GroupStates, Viable
@@ -89,7 +90,8 @@ class Cache:
         self._notifications = Notifications()
         self._listed_at: dict[str, float] = {}  # kind -> the time when its last stored list was requested
         self._interrupted: set[str] = set()  # the kinds for which an error has interrupted a change
-        self._set_aside: set[Reference] = set()  # objects whose errors repeat; left out until the next list of the kind
+        # The objects whose errors repeat, until the next list of their kind; True if `_store_rest` has stored a rest.
+        self._set_aside: dict[Reference, bool] = {}
         self._listener_missed = False
 
     def listen(self, listener: Listener | None) -> None:
@@ -99,8 +101,10 @@ class Cache:
     # ---- objects from the API server (ports.Sink)
 
     def changed(self, kind: str, obj: Object) -> None:
-        """Stores an object that was added or modified, unless it is set aside."""
-        if self._set_aside and (kind, id_of(kind, obj)) in self._set_aside:
+        """Stores an object that was added or modified; of one that is set aside, what `_store_rest` keeps."""
+        if self._set_aside and (reference := (kind, id_of(kind, obj))) in self._set_aside:
+            with self._changing("watch", kind):
+                self._store_rest(reference, obj)
             return
         if (stored := self.reader.read_or_report(kind, obj)) is not None:
             with self._changing("watch", kind):
@@ -110,7 +114,7 @@ class Cache:
         """Removes an object that was deleted."""
         with self._changing("watch", kind):
             self._remove(kind, id_of(kind, obj))
-        self._set_aside.discard((kind, id_of(kind, obj)))
+        self._set_aside.pop((kind, id_of(kind, obj)), None)
 
     def replaced(self, kind: str, objects: Sequence[Object], asked_at: float = LONG_AGO) -> None:
         """Stores a full list of a kind, and removes all objects of that kind that are not in the list.
@@ -122,12 +126,12 @@ class Cache:
         repair = kind in self._interrupted
         try:
             self._interrupted.discard(kind)
-            self._set_aside -= {reference for reference in self._set_aside if reference[0] == kind}
+            self._set_aside = {each: has_rest for each, has_rest in self._set_aside.items() if each[0] != kind}
             listed = {id_of(kind, obj): obj for obj in objects}
             with self._locked("watch"):
                 stored = list(self._pods.watched if kind == POD else self._objects.of_kind(kind))
             gone = [key for key in stored if key not in listed]  # without a lock, as 200,000 pods take 0.1 s
-            self._in_batches(kind, gone, lambda key: self._try(kind, key, key, partial(self._remove, kind, key)))
+            self._in_batches(kind, gone, lambda key: self._try((kind, key), partial(self._remove, kind, key)))
             store = partial(self._store_listed, kind, asked_at=asked_at, repair=repair)
             self._in_batches(kind, listed.values(), store)
             with self._changing("watch", kind):
@@ -145,10 +149,18 @@ class Cache:
                     store(item)
             self._tables.keep_up()
 
-    def _leave_out(self, reference: Reference, error: Exception) -> bool:
-        """Sets an object aside that tables cannot hold; returns False if that does not help."""
-        with self._changing("set_aside", reference[0]):
-            return self._put_aside(reference, reference[1], error)
+    def _leave_out(self, update: Update, error: Exception) -> bool:
+        """Sets an object aside whose value tables cannot hold; returns False if it still has that value."""
+        kind, key, current = update
+        with self._changing("set_aside", kind):
+            if self._changes.current(kind, key) is not current:
+                return True
+            if (kind, key) in self._set_aside:  # tables cannot hold its rest either
+                self._store_rest((kind, key), None)
+            else:
+                info = current.info if isinstance(current, PodPlacement) else current
+                self._put_aside((kind, key), error, info.pod if isinstance(info, PodInfo) else info)
+            return self._changes.current(kind, key) is not current
 
     def take_missed(self) -> bool:
         """Returns True if the listener has missed a change since the last call, because it raised an error."""
@@ -426,25 +438,45 @@ class Cache:
                 stored = self.reader.read_or_report(kind, obj)
                 self._remove(kind, key) if stored is None else self._set(kind, stored)
 
-        self._try(kind, key, obj.key, store)
+        self._try((kind, key), store, obj)
 
-    def _try(self, kind: str, key: str, name: str, change: Callable[[], object]) -> None:
+    def _try(self, reference: Reference, change: Callable[[], object], obj: Object | None = None) -> None:
         """Makes a change of one object. If it raises an error, sets the object aside, unless too many are."""
         try:
             change()
         except Exception as error:
-            if not self._put_aside((kind, key), name, error):
+            if not self._put_aside(reference, error, obj):
                 raise
 
-    def _put_aside(self, reference: Reference, name: str, error: Exception) -> bool:
-        """Removes an object that repeatedly raises an error; returns False if the error is not the object's."""
+    def _put_aside(self, reference: Reference, error: Exception, obj: Object | None) -> bool:
+        """Sets aside an object that repeatedly raises an error; returns False if the error is not the object's."""
         if isinstance(error, MemoryError) or len(self._set_aside) >= MOST_SET_ASIDE:
             return False
-        self._set_aside.add(reference)
-        self._telemetry.set_aside("cache", f"{reference[0]} {name}", error)
-        with going_on(self._telemetry.set_aside, "cache", f"{reference[0]} {name}"):
-            self._remove(*reference)
+        self._telemetry.set_aside("cache", f"{reference[0]} {obj.key if obj else reference[1]}", error)
+        self._store_rest(reference, obj)
         return True
+
+    def _store_rest(self, reference: Reference, obj: Object | None) -> None:
+        """Stores the `occupant` of a pod on a node, so that others do not get its room; removes any other object.
+
+        An object that is set aside may raise an error here, too. It is then removed.
+        """
+        kind, key = reference
+        pod = obj if isinstance(obj, Pod) and not obj.finished else None
+        placed = self._placements.get(key) if pod else None
+        self._set_aside[reference] = False
+        with going_on(self._telemetry.set_aside, "cache", f"{kind} {key}", partial(self._remove, kind, key)):
+            if pod and pod.node_name:
+                self._set_pod(occupant(pod))
+            elif placed and placed.state is not PodState.ADDED:  # its Binding may be on its way
+                if (waiting := self._pods.remove(key)) is not None:
+                    self._notifications.changed(POD, waiting, None)
+                self._placements.update_info(occupant(placed.info.pod))
+                self._note_pod(key)
+            else:
+                self._remove(kind, key)
+                return
+            self._set_aside[reference] = True
 
     def _end_list(self, kind: str, asked_at: float, *, repair: bool) -> None:
         repair = repair or any(reference[0] == kind for reference in self._set_aside)
@@ -461,13 +493,14 @@ class Cache:
         """Corrects placements and tables after an interrupted change. A list has already corrected the objects."""
         if kind == POD:
             for uid in self._placements.confirmed() - self._pods.watched.keys():  # removing these pods was interrupted
-                self._try(kind, uid, uid, partial(self._displace, uid, PodEvent.REMOVE))
+                self._try((kind, uid), partial(self._displace, uid, PodEvent.REMOVE))
             placed, pods = self._placements.by_uid(), self._pods.watched
             current: dict[str, Current] = {uid: self._pods.effective(uid) for uid in pods}
             current |= placed
         else:
             current = {key: self._objects.effective(kind, key) for key in self._objects.keys(kind)}
-        self._changes.restart(kind, {key: each for key, each in current.items() if (kind, key) not in self._set_aside})
+        held = {key: each for key, each in current.items() if self._set_aside.get((kind, key), True)}
+        self._changes.restart(kind, held)
         self._notifications.missed()
 
     def _set(self, kind: str, stored: Object | PodInfo) -> None:

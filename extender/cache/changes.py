@@ -87,6 +87,10 @@ class Changes:
             values[key] = current
             self._journal.note(kind, key)
 
+    def current(self, kind: str, key: str) -> Current:
+        """Returns the value of an object that was recorded last."""
+        return self._current.get(kind, {}).get(key)
+
     def restart(self, kind: str, current: Mapping[str, Current]) -> None:
         """Replaces all values of a kind by `current`, which maps keys to values. Every table must then start over."""
         self._current[kind] = {key: value for key, value in current.items() if value is not None}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple, TypeVar
@@ -14,8 +15,9 @@ from extender.cache.pod_store import PodStore
 from extender.errors import MalformedInput
 from extender.model.meta import Object
 from extender.model.node import Node
-from extender.model.pod import Pod
+from extender.model.pod import Pod, PodSpec
 from extender.model.quantity import amounts
+from extender.runtime.going_on import going_on
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo
 from extender.table.pods.pod_templates import Templates
@@ -58,7 +60,10 @@ class ObjectReader:
         return obj
 
     def read_or_report(self, kind: str, obj: Object) -> Object | PodInfo | None:
-        """Returns the object as the cache stores it; reports an object that cannot be read, and returns None."""
+        """Returns the object as the cache stores it; reports an object that cannot be read, and returns its rest.
+
+        That is the `occupant` for a pod on a node, and None for any other object.
+        """
         try:
             return self.read(obj)
         except MalformedInput as error:
@@ -67,7 +72,34 @@ class ObjectReader:
             raise
         except Exception as error:  # one object must not keep the others out of the cache
             self._telemetry.set_aside("cache", f"{kind} {obj.key}", error)
+        if isinstance(obj, Pod) and obj.node_name:
+            with going_on(self._telemetry.set_aside, "cache", f"{kind} {obj.key}"), suppress(MalformedInput):
+                return occupant(obj)
         return None
+
+
+def occupant(pod: Pod) -> PodInfo:
+    """Returns the pod with only those fields that say what it takes of its node, so that others do not get that too.
+
+    Such a pod replaces one that meets an error in the cache or in a table. The cause is probably in another field.
+
+    Raises:
+        MalformedQuantity: a request is not a quantity.
+    """
+    spec = pod.spec
+    kept = PodSpec(
+        node_name=spec.node_name,
+        scheduler_name=spec.scheduler_name,
+        priority=spec.priority,
+        containers=spec.containers,
+        init_containers=spec.init_containers,
+        overhead=spec.overhead,
+        resources=spec.resources,
+        scheduling_group=spec.scheduling_group,
+    )
+    info = PodInfo(Pod(metadata=pod.metadata, spec=kept, status=pod.status))
+    info.precompute()
+    return info
 
 
 @dataclass(frozen=True, slots=True)

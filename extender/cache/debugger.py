@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import compress, islice
 
@@ -34,6 +35,7 @@ from extender.cache.pod_states import PodState
 from extender.errors import ClusterError, MalformedInput
 from extender.model.meta import Object
 from extender.model.pod import Pod
+from extender.runtime.going_on import going_on
 from extender.runtime.ports import Lister, Telemetry
 from extender.table import Table
 from extender.table.table_comparison import differences
@@ -155,11 +157,10 @@ class Comparer:
         return differing + gone, [suspect for suspect in suspects if suspect.listed is not None]
 
     def _correct(self, suspect: _Suspect, begin: int) -> bool:
-        try:
+        with going_on(self._telemetry.set_aside, "comparison", suspect.key), suppress(MalformedInput):
             listed = None if suspect.listed is None else self._cache.reader.read(suspect.listed)
             return self._cache.correct(suspect.reference, listed, begin)
-        except MalformedInput:
-            return False  # the cache leaves out unreadable objects, so there is nothing to correct
+        return False  # the cache leaves out unreadable objects, so there is nothing to correct
 
     # ---- tables
 

@@ -30,7 +30,7 @@ class Replica:
     Attributes:
         cursor: the position in the journal up to which changes were read for the table.
         pending: the changes that were read but are not applied yet, because a reader's deadline passed.
-        failed_at: the object whose change could not be applied. The table is then of no further use.
+        failed: the change that could not be applied. The table is then of no further use.
     """
 
     def __init__(self, features: FeatureGates) -> None:
@@ -38,7 +38,7 @@ class Replica:
         self.table = Table(features)
         self.cursor = BEGINNING
         self.pending: Iterator[Update] = iter(())
-        self.failed_at: Reference | None = None
+        self.failed: Update | None = None
 
     def follow(self, changes: Changes) -> None:
         """Adds the changes since `cursor` to `pending`; starts with a new table if the journal has dropped some."""
@@ -61,7 +61,7 @@ class Replica:
             try:
                 apply((update,), self.table)
             except Exception:
-                self.failed_at = update.kind, update.key
+                self.failed = update
                 raise
             deadline.check("the table was up to date")
             if not number % _UPDATES_BETWEEN:
@@ -74,7 +74,7 @@ class TablePool:
     Args:
         changes: the journal of the cache.
         locked: returns a context that holds the cache's lock; the argument names the caller in metrics.
-        leave_out: removes an object that no table can hold, from the cache; returns False if that does not help.
+        leave_out: replaces or removes an object that no table can hold; returns False if that does not help.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class TablePool:
         changes: Changes,
         locked: Callable[[str], AbstractContextManager[None]],
         features: FeatureGates,
-        leave_out: Callable[[Reference, Exception], bool] = lambda _reference, _error: False,
+        leave_out: Callable[[Update, Exception], bool] = lambda _update, _error: False,
     ) -> None:
         self._changes = changes
         self._locked = locked
@@ -154,11 +154,12 @@ class TablePool:
         The cause may be in the table: the object gets a second chance. If it fails again, the cache leaves it out, so
         that one object does not keep every reader from its table.
         """
-        if replica.failed_at is None or isinstance(error, MemoryError):
+        failed = replica.failed
+        if failed is None or isinstance(error, MemoryError):
             return False
-        if replica.failed_at in self._suspects:
-            return self._leave_out(replica.failed_at, error)
-        self._suspects.add(replica.failed_at)
+        if (reference := (failed.kind, failed.key)) in self._suspects:
+            return self._leave_out(failed, error)
+        self._suspects.add(reference)
         return True
 
     def _give_back(self, replica: Replica, reader: str, *, failed: bool) -> None:
