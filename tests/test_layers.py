@@ -230,10 +230,12 @@ BESIDE_THE_DOOR = {
         "extender.framework.events",
         "extender.plugins.gang_scheduling.NAME",
         "extender.plugins.registry.INTERESTS",
+        "extender.plugins.registry.users_rules",
         "extender.plugins.scheduling_gates",
         "extender.queue",
         "extender.scheduler",
         "extender.table.podinfo.Group",
+        "extender.table.pods.pod_templates.of_one_template",
     },
 }
 

@@ -23,7 +23,7 @@ from extender.offline.what_if.simulation import Simulation
 from extender.table import PodInfo
 from extender.table.pods.pod_templates import twin
 
-MOST_NEW_NODES, MOST_NEW_PODS = 10_000, 200_000
+MOST_NEW_NODES, MOST_NEW_PODS = 10_000, 100_000
 
 
 @dataclass(frozen=True, slots=True)

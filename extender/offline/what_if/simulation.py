@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from random import Random
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -28,7 +29,7 @@ from extender.offline.groups.placing import GroupMembers
 from extender.offline.state import ClusterState
 from extender.offline.what_if import budgets
 from extender.plugins.gang_scheduling import NAME as GANG_SCHEDULING
-from extender.plugins.registry import INTERESTS
+from extender.plugins.registry import INTERESTS, users_rules
 from extender.queue.backoff import Backoff
 from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_group import GroupOutcome, QueuedGroup
@@ -40,7 +41,7 @@ from extender.scheduler.event_router import free_on
 from extender.scheduler.scheduling_cycle import Chosen, Failure, SchedulingCycle
 from extender.table import PodInfo
 from extender.table.podinfo import Group
-from extender.table.pods.pod_templates import twin
+from extender.table.pods.pod_templates import of_one_template, twin
 
 REGION = "topology.kubernetes.io/region"
 PREEMPTION = "preemption"
@@ -85,6 +86,14 @@ class Eviction:
     node: str
     cause: str
     comes_back: bool
+
+
+class _Refused(NamedTuple):
+    """The last pod that was refused, why, and the position of the table's journal. Nothing changes until that moves."""
+
+    info: PodInfo
+    failure: Failure
+    position: int
 
 
 @dataclass(slots=True)
@@ -145,6 +154,7 @@ class Simulation:
         self._labelled: dict[tuple[Group, tuple[tuple[str, str], ...]], tuple[dict[str, str], Group]] = {}
         self._recreated = 0
         self._to_place = 0
+        self._last_refused: _Refused | None = None
 
     def add(self, infos: Iterable[PodInfo]) -> None:
         """Adds pods to the queue. Pods of equal priority are tried in the order in which they were added."""
@@ -272,16 +282,26 @@ class Simulation:
             self._queue.move(change)
 
     def _decide(self, info: PodInfo) -> Chosen | Failure:
-        table = self.state.table
+        """Returns the decision about the pod. The replicas of a refused pod share its failure while nothing changes.
+
+        A manifest may ask for 200,000 replicas, of which a few fit.
+        """
+        table, last, cycle = self.state.table, self._last_refused, self._cycle(info.pod)
+        if last is not None and last.position == table.journal.now and _are_replicas(last.info, info):
+            return last.failure
         try:
             with self.state.engine.limit.begin(table):
-                return self._cycle(info.pod).schedule_pod(info, table)
+                decided = cycle.schedule_pod(info, table)
         except INTERRUPTIONS as error:
             note_subject(error, f"pod {info.pod.key}")
             raise
         except Exception:
             with quantities_of(info.pod), rule_errors():
                 raise
+        has_own_rules = users_rules(cycle.profile) or cycle.profile.post_filter
+        if isinstance(decided, Failure) and not (decided.preemption or decided.node_to_nominate or has_own_rules):
+            self._last_refused = _Refused(info, decided, table.journal.now)
+        return decided
 
     def _cycle(self, pod: Pod) -> SchedulingCycle:
         profile = self.state.profiles.of(pod)
@@ -375,6 +395,18 @@ class Simulation:
             pod.metadata, uid=f"{pod.uid}~{self._recreated}", labels=labels or None, deletion_timestamp=None
         )
         return replace(pod.placed_on(""), metadata=metadata, status=PodStatus())
+
+
+def _are_replicas(one: PodInfo, other: PodInfo) -> bool:
+    """Returns True if the same decision is made about both pods, as about two replicas of a workload without claims."""
+    return (
+        one.group == other.group
+        and one.priority == other.priority
+        and one.pod.spec.preemption_policy == other.pod.spec.preemption_policy
+        and one.pod.status.nominated_node_name == other.pod.status.nominated_node_name
+        and not (one.volumes or other.volumes or one.pod.spec.resource_claims)
+        and of_one_template(one.pod, other.pod)
+    )
 
 
 def _starting_on(node_name: str, pod: Pod) -> Pod:

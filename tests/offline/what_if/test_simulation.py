@@ -263,6 +263,26 @@ def test_a_scenario_with_an_unknown_name_is_refused_by_that_name(
         simulated(*NODES, **scenario)
 
 
+@pytest.mark.parametrize(
+    ("differing", "node"),
+    [
+        pytest.param(make_pod("last").req(cpu="4").label(app="web"), "", id="a replica"),
+        pytest.param(make_pod("last").req(cpu="3").label(app="web"), "na", id="a smaller pod"),
+        pytest.param(make_pod("last").req(cpu="4").label(app="web").priority(5), "na", id="a more important pod"),
+        pytest.param(make_pod("last").req(cpu="4").label(app="web").toleration("big"), "tainted", id="a tolerant pod"),
+    ],
+)
+def test_only_replicas_of_a_refused_pod_share_its_refusal(differing: PodBuilder, node: str) -> None:
+    nodes = [make_node("na").capacity(cpu="4"), make_node("tainted").capacity(cpu="4").taint("big")]
+    replicas = [make_pod(f"web-{number}").req(cpu="4").label(app="web") for number in range(3)]
+    built = [*nodes, make_pod("small").req(cpu="1").node("na"), *replicas, differing]
+    result = simulated(*(each.obj() for each in built))
+    assert homes(result).get("default/last", "") == node
+    refusals = {result.remaining[f"default/web-{number}"] for number in range(3)}
+    assert len(refusals) == 1
+    assert refusals.pop().startswith("0/2 nodes are available: 1 Insufficient cpu")
+
+
 @pytest.mark.parametrize("number", [-3, 10**20], ids=["less than none", "more than there can be"])
 def test_a_number_that_makes_no_sense_is_refused_before_anything_is_made(number: int) -> None:
     pod = owned("web-5d8f-1").node("na").obj()
@@ -273,7 +293,7 @@ def test_a_number_that_makes_no_sense_is_refused_before_anything_is_made(number:
     ):
         simulated(*NODES, pod, create=[(job, None)])
     for scenario, most in (
-        ({"scale": [("default/deploy/web", number)]}, 200_000),
+        ({"scale": [("default/deploy/web", number)]}, 100_000),
         ({"add_nodes": [("na", number)]}, 10_000),
     ):
         with pytest.raises(ConfigurationError, match=f"expected a number from 0 to {most}, got {number}"):
