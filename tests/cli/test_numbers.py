@@ -1,13 +1,17 @@
 """Every number that a tenant or a question writes: none is turned into as many objects, and none gives a traceback.
 
-Each question is answered in a child process that may take 256 MiB; two billion objects of any kind take more.
+Each question is answered in a child process that may take 256 MiB; two billion objects of any kind take more. It has
+20 s, because the machine may be busy.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +19,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from extender import Cluster, Scenario
+from extender.cli.main import main
 from extender.cli.mcp.tools import _copies
 from extender.errors import ExtenderError
 from extender.runtime.questions import in_child
@@ -26,8 +31,10 @@ from tests.builders import (
     make_device,
     make_device_class,
     make_node,
+    make_pdb,
     make_pod,
     make_pod_group,
+    make_pvc,
     make_request,
     make_resource_slice,
     make_slice,
@@ -35,9 +42,11 @@ from tests.builders import (
 
 MIB = 1 << 20
 NODE = make_node("n").label({HOSTNAME: "n"}).capacity(cpu="8", memory="16Gi", pods="110").obj()
+BUILT = range(1001, 100_001)
+"""As many pods are built and placed if a caller asks for them, which takes seconds; larger numbers are refused."""
 NUMBERS = st.one_of(
-    st.sampled_from([-(2**63), -1, 0, 1, 2, 2**16, 2**31 - 1, 2**31, 2**32, 2**53, 2**63 - 1, 2**63, 10**30]),
-    st.integers(-(2**33), 2**64),
+    st.sampled_from([-(2**63), -1, 0, 1, 2, 1000, 2**31 - 1, 2**31, 2**32, 2**53, 2**63 - 1, 2**63, 10**30]),
+    st.integers(-(2**33), 2**64).filter(lambda number: number not in BUILT),
 )
 pytestmark = pytest.mark.hypothesis
 
@@ -78,6 +87,20 @@ def shared(**policy: Any) -> list[Object]:
     device = {**make_device("d", capacity=capacity), "allowMultipleAllocations": True}
     request = make_request("r", "gpu", capacity={"requests": {"memory": "3"}})
     return with_claim(make_claim("c", request), device)
+
+
+def counted(quantity: str) -> list[Object]:
+    """A device that takes its memory from counters which others of its pool share."""
+    consumed = [{"counterSet": "s", "counters": {"memory": {"value": quantity}}}]
+    objects = with_claim(make_claim("c", make_request("r", "gpu")), {**make_device("d"), "consumesCounters": consumed})
+    objects[1]["spec"]["sharedCounters"] = [{"name": "s", "counters": {"memory": {"value": quantity}}}]
+    return objects
+
+
+def with_images(number: int) -> Object:
+    node = make_node("m").obj()
+    node["status"]["images"] = [{"names": ["i"], "sizeBytes": number}]
+    return node
 
 
 def weighted(number: int) -> Object:
@@ -123,6 +146,40 @@ PLACES: Mapping[str, Callable[[int], list[Object]]] = {
     "replicas": lambda n: [workload("Deployment", "apps/v1", replicas=n), pod()],
     "ordinals": lambda n: [workload("StatefulSet", "apps/v1", replicas=2, ordinals={"start": n}), pod()],
     "parallelism": lambda n: [workload("Job", "batch/v1", parallelism=n, completions=n), pod()],
+    "deletion cost": lambda n: [make_pod("p").annotation({"controller.kubernetes.io/pod-deletion-cost": str(n)}).obj()],
+    "minAvailable": lambda n: [make_pdb("b", {}, minAvailable=n), pod()],
+    "maxUnavailable in percent": lambda n: [make_pdb("b", {}, maxUnavailable=f"{n}%"), pod()],
+    "size of an image": lambda n: [with_images(n), pod()],
+    "grace": lambda n: [pod(terminationGracePeriodSeconds=n)],
+    "seconds of a toleration": lambda n: [pod(tolerations=[{"operator": "Exists", "tolerationSeconds": n}])],
+}
+TEXTS = st.one_of(st.text(max_size=8), st.sampled_from(["²", "9" * 5000, "1e308", "nan", "inf", "-0", "1_0"]))
+SUFFIX = r"([eE][-+]?[0-9]{1,12}|[numkMGTPE]|[KMGTPE]i)?"
+EXPONENTS = st.from_regex(rf"[-+]?[0-9]{{1,4}}(\.[0-9]{{0,4}})?{SUFFIX}", fullmatch=True)
+QUANTITIES: Mapping[str, Callable[[str], list[Object]]] = {
+    "request": lambda q: [make_pod("p").req(cpu=q, memory=q).obj()],
+    "pods of a node": lambda q: [make_node("m").capacity(cpu=q, memory=q, pods=q).obj(), pod()],
+    "overhead": lambda q: [pod(overhead={"cpu": q})],
+    "capacity of a device": lambda q: with_claim(
+        make_claim("c", make_request("r", "gpu", capacity={"requests": {"memory": q}})),
+        make_device("d", capacity={"memory": q}),
+    ),
+    "step of a range": lambda q: shared(default=q, validRange={"min": q, "max": q, "step": q}),
+    "counters": lambda q: counted(q),
+    "volume": lambda q: [make_pvc("v", storage=q), make_pod("p").pvc("v").obj()],
+}
+ARGUMENTS: Mapping[str, tuple[str, ...]] = {
+    "--replicas": ("simulate", "-f", "MANIFEST", "--replicas={}"),
+    "--scale": ("simulate", "--scale=default/deploy/w={}"),
+    "--add-node": ("simulate", "--add-node=n={}"),
+    "--seed": ("simulate", "--seed={}"),
+    "--weight": ("capacity", "-f", "MANIFEST", "--weight={}"),
+    "--most": ("capacity", "-f", "MANIFEST", "--most={}"),
+    "--max-moved": ("compare", "--policy", "POLICY", "--max-moved={}"),
+    "--timeout": ("explain", "default/p", "--timeout={}"),
+    "jsonpath": ("explain", "-o", "jsonpath={{.pending[{}]}}"),
+    "slice": ("explain", "-o", "jsonpath={{.pending[{}:]}}"),
+    "manifest": ("explain", "-f", "MANIFEST"),
 }
 
 
@@ -142,11 +199,21 @@ def ask(objects: list[Object], scenario: Scenario | None = None, template: Objec
 
 
 def check(work: Callable[[], None]) -> None:
-    in_child(work, seconds=60, memory_bytes=256 * MIB)
+    in_child(work, seconds=20, memory_bytes=256 * MIB)
+
+
+def command(arguments: list[str]) -> None:
+    """Runs the command; fails if it raises an unexpected error."""
+    sys.argv = ["extender", *arguments]
+    with Path(os.devnull).open("w") as nowhere:
+        sys.stdout = sys.stderr = nowhere
+        with suppress(SystemExit):
+            main()
 
 
 EXPLORING = os.environ.get("HYPOTHESIS_PROFILE") == "exploring"
-few = settings(deadline=None, max_examples=400 if EXPLORING else 3, suppress_health_check=[HealthCheck.too_slow])
+_CALM = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+few = settings(deadline=None, max_examples=400 if EXPLORING else 3, suppress_health_check=_CALM)
 
 
 @few
@@ -167,7 +234,33 @@ def test_a_number_in_a_new_workload_or_a_scenario_is_not_turned_into_as_many_obj
     check(lambda: ask([deployment, pod()], Scenario(scale=[("default/deploy/w", number)])))
 
 
-@given(st.one_of(NUMBERS.map(str), st.text(max_size=8), st.just("²"), st.just("9" * 5000)))
+@few
+@given(place=st.sampled_from(sorted(QUANTITIES)), quantity=EXPONENTS)
+@example(place="request", quantity="1e999999999999")
+@example(place="pods of a node", quantity="9e18")
+def test_a_quantity_is_exact_or_a_clear_error(place: str, quantity: str) -> None:
+    check(lambda: ask(QUANTITIES[place](quantity)))
+
+
+@few
+@given(option=st.sampled_from(sorted(ARGUMENTS)), text=st.one_of(NUMBERS.map(str), TEXTS))
+@example(option="--timeout", text="nan")
+@example(option="--timeout", text="1e308")
+@example(option="slice", text="-")
+@example(option="jsonpath", text="9" * 5000)
+@example(option="--replicas", text="20000")
+@example(option="--add-node", text="10000")
+def test_an_argument_is_a_number_or_a_clear_error(tmp_path: Path, option: str, text: str) -> None:
+    files = {name: tmp_path / f"{name}.json" for name in ("CLUSTER", "MANIFEST", "POLICY")}
+    deployment = workload("Deployment", "apps/v1", replicas=1)
+    files["CLUSTER"].write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [NODE, deployment, pod()]}))
+    files["MANIFEST"].write_text(json.dumps(workload("ReplicaSet", "apps/v1", replicas=1)))
+    files["POLICY"].write_text("{}")
+    arguments = [str(files.get(part, part)).format(text) for part in ARGUMENTS[option]]
+    check(lambda: command([*arguments, "--cluster", str(files["CLUSTER"])]))
+
+
+@given(st.one_of(NUMBERS.map(str), TEXTS))
 def test_an_assistants_number_of_nodes_is_a_number_or_a_clear_error(text: str) -> None:
     with suppress(ExtenderError):
         assert _copies(f"n={text}")[1] >= 0

@@ -55,7 +55,7 @@ def _get(client: KubeClient, path: str) -> tuple[dict[str, Any], str]:
 
 
 def _version(git_version: str, minor: str) -> Finding:
-    number = int("".join(filter(str.isdigit, minor)) or -1)
+    number = int("".join(filter(str.isdecimal, minor)) or -1)
     least, most = SUPPORTED_MINORS[0], SUPPORTED_MINORS[-1]
     if number in SUPPORTED_MINORS:
         return ok("version", f"Kubernetes {git_version}")

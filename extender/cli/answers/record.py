@@ -15,6 +15,7 @@ from extender.cli.answers.source_options import (
     FILE,
     TIMEOUT_OPTION,
     Progress,
+    Seconds,
     Source,
     access_options,
     input_faults,
@@ -160,7 +161,7 @@ def translate(source: Source, answer: Path, redact_key: Path) -> None:
 @access_options
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Seconds(min=0, min_open=True),
     metavar="N",
     help="stop after N seconds  [default: at Ctrl-C]",
 )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -220,9 +221,21 @@ def source_options(
     return decorated  # type: ignore[no-any-return]  # click's decorators lose the function's type
 
 
+class Seconds(click.FloatRange):
+    """A number of seconds for which a timer can run: neither NaN nor infinite."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        seconds: float = super().convert(value, param, ctx)
+        return (
+            seconds
+            if seconds <= TIMEOUT_MAX
+            else self.fail(f"{value} is not a number up to {TIMEOUT_MAX:.0f}.", param, ctx)
+        )
+
+
 TIMEOUT_OPTION = click.option(
     "--timeout",
-    type=click.FloatRange(min=0),
+    type=Seconds(min=0),
     default=int(SECONDS),
     show_default=True,
     metavar="SECONDS",

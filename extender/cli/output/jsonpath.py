@@ -21,8 +21,8 @@ Step = Callable[[Any], list[Any]]
 _BLOCK = re.compile(r"""\{((?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^{}"'])*)\}""")
 _NAME = re.compile(r"\.((?:[^.\[\]{}()\\\s]|\\.)+)")
 _QUOTED = re.compile(r"""\[(?:'([^']*)'|"([^"]*)")\]""")
-_SLICE = re.compile(r"\[(-?\d*):(-?\d*)\]")
-_INDEX = re.compile(r"\[(-?\d+)\]")
+_SLICE = re.compile(r"\[(-?\d{1,18})?:(-?\d{1,18})?\]")  # Python cannot read numbers of thousands of digits
+_INDEX = re.compile(r"\[(-?\d{1,18})\]")
 _FILTER = re.compile(r"""\[\?\(\s*@((?:[^()\s=!<>'"]|'[^']*'|"[^"]*")+)\s*(?:(==|!=|<=|>=|<|>)\s*([^)]+?)\s*)?\)\]""")
 _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq,
