@@ -51,6 +51,15 @@ load_config
 check_config
 _access_log_enabled
 
+# Flask and werkzeug call or read them.
+open_session
+session_interface
+preprocess_request
+create_url_adapter
+ensure_sync
+process_response
+get_wsgi_headers
+
 # Logging reads them.
 _srcfile
 logMultiprocessing

@@ -47,7 +47,8 @@ from extender.scheduler.modeler import Modeler
 from extender.scheduler.other_extenders import ExtenderBinder, Extenders
 from extender.scheduler.timing import ProfileTimer
 from extender.web.answers import Answer, Page, json_answer
-from extender.web.pages import PageServer, probe_pages
+from extender.web.app import PageServer
+from extender.web.pages import probe_pages
 from extender.web.telemetry import log
 from extender.web.telemetry.scheduler_metrics import SchedulerMetrics, Waiting
 

@@ -41,9 +41,8 @@ from extender.table.journal import BEGINNING
 from extender.ui.documents import Arguments, Choices, Look, Timeline, position
 from extender.ui.site import Site
 from extender.web.access import UI
-from extender.web.answers import Answer, Page, error_answer, json_answer
-from extender.web.pages import PageServer
-from extender.web.worker.application import Handler
+from extender.web.answers import Answer, Handler, Page, error_answer, json_answer
+from extender.web.app import PageServer
 
 MOST_JUDGED = 200
 LOOPBACK = "127.0.0.1"

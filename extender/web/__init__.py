@@ -1,6 +1,7 @@
 """Serves the verbs, health, metrics and debug pages over HTTP, with Flask.
 
-A WSGI server, or the worker in `web.worker`, reads the requests. A `Backend` holds the verbs and the functions of the
-process. Start with `app.create_app`, then `calls`, which turns the body of a request into an answer. `access` decides
-which callers are allowed, `gunicorn_server` runs gunicorn, and `pages` serves a process that has no verbs.
+The worker in `web.worker`, or another WSGI server, reads a request and passes it to the Flask application of `app`,
+which answers every request on every port. Start with `app.ExtenderApp`, then `calls`, which turns the body of a verb's
+request into an answer. `access` decides which callers are allowed, and `gunicorn_server` runs gunicorn. A `Backend`
+holds the verbs and the functions of the process.
 """

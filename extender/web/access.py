@@ -56,17 +56,28 @@ class Connection(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class SocketConnection:
-    accepted: socket.socket
+class WsgiConnection:
+    """The connection of the request with this WSGI environment.
+
+    gunicorn and our worker pass the socket in the environment. Other servers do not, so the local address is unknown. A
+    loopback address is then assumed, so that `AccessRules` checks the Host header.
+    """
+
+    environ: Mapping[str, Any]
 
     def peer_address(self) -> str:
-        return _ip_address(self.accepted.getpeername())
+        return _without_zone(self.environ.get("REMOTE_ADDR", ""))
 
     def local_address(self) -> str:
-        return _ip_address(self.accepted.getsockname())
+        accepted = self._socket()
+        return _ip_address(accepted.getsockname()) if accepted is not None else "127.0.0.1"
 
     def certificate(self) -> Certificate | None:
-        return self.accepted.getpeercert() if isinstance(self.accepted, ssl.SSLSocket) else None
+        accepted = self._socket()
+        return accepted.getpeercert() if isinstance(accepted, ssl.SSLSocket) else None
+
+    def _socket(self) -> socket.socket | None:
+        return self.environ.get("gunicorn.socket")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,4 +148,8 @@ def _names(certificate: Certificate) -> set[str]:
 
 def _ip_address(address: object) -> str:
     """Returns the IP address in a socket's address, without an IPv6 zone; "" for a socket of another family."""
-    return str(address[0]).partition("%")[0] if isinstance(address, tuple) else ""
+    return _without_zone(address[0]) if isinstance(address, tuple) else ""
+
+
+def _without_zone(address: str) -> str:
+    return address.partition("%")[0]

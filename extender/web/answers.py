@@ -1,11 +1,8 @@
-"""Creates HTTP answers and encodes them as bytes. Every error is one line of JSON."""
+"""Creates HTTP answers. Every error is one line of JSON."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
-from email.utils import formatdate
-from functools import lru_cache
 from http import HTTPStatus
 from typing import NamedTuple
 
@@ -29,6 +26,8 @@ class Answer(NamedTuple):
     headers: Headers = ()
 
 
+Handler = Callable[[bytes], Answer]
+"""Answers the body of a POST. It raises nothing."""
 Page = Callable[[Mapping[str, list[str]], str], Answer]
 """Called with the parameters of the query and the Accept header; returns the answer to a request for the page."""
 
@@ -59,36 +58,17 @@ def health_answer(endpoint: str, checks: Mapping[str, str | None], verbose: bool
     return Answer(503 if failed else 200, "".join(line + "\n" for line in lines).encode(), _TEXT)
 
 
-def answer_headers(answer: Answer) -> list[tuple[str, str]]:
-    """Returns all headers of `answer`, in the form that WSGI expects."""
-    return [("Content-Type", answer.content_type), ("Content-Length", str(len(answer.body))), *answer.headers]
+def status_line(status: int) -> str:
+    """Returns the status in the form that WSGI expects, for example "404 Not Found"."""
+    return f"{status} {HTTPStatus(status).phrase if status in _STATUSES else 'Unknown'}"
 
 
-def render(answer: Answer, connection: str = "", head_only: bool = False) -> bytes:
-    """Returns the answer as the bytes to send.
+def header_lines(answer: Answer) -> list[tuple[str, str]]:
+    """Returns all headers of `answer`, in the form that WSGI expects.
 
-    There is always a Content-Length: without it a Go client would open a new connection for each call. The answer to a
-    HEAD request (`head_only`) has the Content-Length of the body that it leaves out.
-
-    Raises:
-        ValueError: a header holds a line break or a NUL.
+    There is always a Content-Length: without it a Go client would open a new connection for each call.
     """
-    head = _head(answer.status, answer.content_type, answer.headers, int(time.time()), connection)
-    return b"%bContent-Length: %d\r\n\r\n%b" % (head, len(answer.body), b"" if head_only else answer.body)
-
-
-@lru_cache(maxsize=64)
-def _head(status: int, content_type: str, headers: Headers, sent_at: int, connection: str) -> bytes:
-    """Returns the status line and all headers except Content-Length. Many answers share them, so they are cached."""
-    phrase = HTTPStatus(status).phrase if status in _STATUSES else "Unknown"
-    fields = [("Content-Type", content_type), *(field for field in headers if field != CLOSE)]
-    fields.append(("Date", formatdate(sent_at, usegmt=True)))
-    if connection:
-        fields.append(("Connection", connection))
-    lines = [f"HTTP/1.1 {status} {phrase}", *(f"{name}: {value}" for name, value in fields)]
-    if any(character in line for line in lines for character in "\r\n\0"):
-        raise ValueError("a header of the answer holds a control character")
-    return "".join(f"{line}\r\n" for line in lines).encode("latin-1")
+    return [("Content-Type", answer.content_type), ("Content-Length", str(len(answer.body))), *answer.headers]
 
 
 _STATUSES = frozenset(map(int, HTTPStatus))

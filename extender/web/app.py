@@ -1,42 +1,44 @@
-"""Builds the Flask application with verbs, health, metrics and pages. It keeps no global state."""
+"""Builds the Flask applications, which answer every request: to verbs, probes and pages. They keep no global state.
+
+`create_app` builds the webhook's. `PageServer` serves pages from a thread of the process, for `extender schedule` and
+for the separate metrics address of `extender serve`.
+"""
 
 from __future__ import annotations
 
 import logging
-import socket
 import ssl
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from flask import Flask, Response, abort, request
-from werkzeug.exceptions import HTTPException
+from flask import Flask, Request, Response, request
+from flask.sessions import NullSession, SessionInterface
+from werkzeug.datastructures import Headers as WsgiHeaders
+from werkzeug.exceptions import HTTPException, MethodNotAllowed
+from werkzeug.routing import MapAdapter
 
 from extender.config.settings import Settings, host_and_port, labels_of
 from extender.verbs.verb import CallObserver, Verb
-from extender.web.access import AccessRules
-from extender.web.answers import Answer, Headers, Page, answer_headers, error_answer
-from extender.web.calls import (
-    Call,
-    Calls,
-    Exemptions,
-    Routes,
-    VerbHandler,
-    WaitingFor,
-    check_media_type,
-    report,
-)
-from extender.web.environ import ADMITTED, WsgiConnection, environ_of
-from extender.web.pages import PageServer, PrivatePages, probe_pages
+from extender.web.access import AccessRules, WsgiConnection
+from extender.web.answers import CLOSE, JSON, Answer, Handler, Headers, Page, error_answer, header_lines, status_line
+from extender.web.calls import Call, Calls, Exemptions, WaitingFor, report
+from extender.web.pages import PrivatePages, listener_at, probe_pages
 from extender.web.telemetry.batched_notifier import BatchedNotifier
 from extender.web.telemetry.metrics import Metrics
 from extender.web.telemetry.refusals import refuse
 from extender.web.telemetry.tracing import Traces
 from extender.web.tls import ReloadingContext, server_context
-from extender.web.worker.application import Handler, Lifecycle
-from extender.web.worker.request_parser import Head, Limits, RequestRefused
+from extender.web.worker.application import Environ, Lifecycle
+from extender.web.worker.connection import Acceptor
+from extender.web.worker.request_parser import Limits, RequestRefused
 
+_BODY_BYTES, _QUESTION_BYTES = 64 * 1024, 8 * 1024 * 1024
+_MOST_CONNECTIONS = 64
+_TURN_SECONDS = 0.25
+VerbHandler = Callable[[bytes, str], Answer]
 _log = logging.getLogger(__name__)
 
 
@@ -70,36 +72,118 @@ class Backend:
     observers: Sequence[CallObserver] = ()
 
 
-class ExtenderApp(Flask):
-    """A Flask application with the functions that a server calls to start, drain and stop it."""
+class _NoSessions(SessionInterface):
+    """Gives all requests the same session, which refuses to be changed."""
 
-    lifecycle: Lifecycle
+    _session = NullSession()
+
+    def open_session(self, app: Flask, request: Request) -> NullSession:  # noqa: ARG002  as Flask calls it
+        return self._session
+
+
+class ExtenderApp(Flask):
+    """A Flask application that checks the caller of each request, and that a server can start, drain and stop.
+
+    The methods of Flask that do for each request what could be done once, or not at all, are overridden.
+
+    Args:
+        count_refused: called with the status of each refused request.
+    """
+
+    session_interface = _NoSessions()
+
+    def __init__(
+        self, access: AccessRules, lifecycle: Lifecycle, count_refused: Callable[[int], object] = lambda _: None
+    ) -> None:
+        super().__init__("extender", static_folder=None)
+        self.lifecycle = lifecycle
+        self._access = access
+        self._count_refused = count_refused
+        self.register_error_handler(Exception, self._answer_error)
+
+    def add_pages(self, pages: PrivatePages) -> None:
+        for path, page in pages.pages.items():
+            self._add(path, "GET", partial(_view, page))
+        for path, page in pages.actions.items():
+            self._add(path, "POST", partial(_act, page))
+        for path, handler in pages.body_actions.items():
+            self.add_handler(path, partial(_without_trace, handler))
+
+    def add_handler(self, path: str, handler: VerbHandler) -> None:
+        """Adds a function that answers a POST, given the JSON body and the header traceparent."""
+        self._add(path, "POST", partial(_post, handler, self.lifecycle.limits.body_bytes))
+
+    def _add(self, path: str, method: str, view: Callable[[], Response]) -> None:
+        self.add_url_rule(path, path, view, methods=[method], provide_automatic_options=False)
+
+    def preprocess_request(self) -> None:
+        """Checks the caller, before Flask calls the view. Raises RequestRefused.
+
+        Our own worker has started the process. Under any other WSGI server the watches start here, at the first
+        request, which is usually a probe.
+        """
+        if not self.lifecycle.started:
+            self.lifecycle.start()
+        environ = request.environ
+        host, origin = environ.get("HTTP_HOST", ""), environ.get("HTTP_ORIGIN", "")
+        self._access.check(request.method, request.path, host, origin, WsgiConnection(environ))
+
+    def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
+        """Returns what finds the view of a request. Flask's own method also examines the Host, which takes 20 us."""
+        if request is None:
+            return None
+        host, query = request.environ.get("HTTP_HOST", ""), request.query_string.decode("latin-1")
+        return MapAdapter(
+            self.url_map, host, request.root_path, "", request.scheme, request.path, request.method, query
+        )  # fmt: skip
+
+    def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns the view as it is: none is a coroutine."""
+        return func
+
+    def process_response(self, response: Response) -> Response:
+        """Returns the response as it is: no page has a session, or a function that changes its response."""
+        return response
+
+    def refuse(self, status: int, client: str, request: str, reason: str, headers: Headers = ()) -> Answer:
+        """Counts and logs a refused request; returns the answer to it."""
+        self._count_refused(status)
+        return refuse(status, client, request, reason, headers)
+
+    def _answer_error(self, error: Exception) -> Response:
+        client, line, path = request.remote_addr or "", f"{request.method} {request.path}", request.path
+        match error:
+            case RequestRefused():
+                return _response(self.refuse(error.status, client, line, error.message, (CLOSE,)))
+            case MethodNotAllowed():
+                allowed = ("Allow", ", ".join(sorted(error.valid_methods or ())))
+                return _response(self.refuse(405, client, line, f"{path} does not take {request.method}", (allowed,)))
+            case HTTPException(code=int(code)):
+                reason = f"nothing is served at {path}" if code == 404 else error.description or error.name
+                return _response(self.refuse(code, client, line, reason))
+        _log.exception("request failed request=%r", line)
+        self._count_refused(500)
+        return _response(error_answer(500, "internal error: the log has the cause"))
 
 
 def create_app(backend: Backend, settings: Settings, metrics: Metrics) -> ExtenderApp:
     """Returns the application that serves `backend`'s verbs under `settings.prefix`."""
-    app = ExtenderApp("extender", static_folder=None)
     traces = Traces()
     notifier = BatchedNotifier[Call](lambda calls: report(calls, metrics, traces))
-    access = AccessRules(settings.client_ca is not None, frozenset(settings.client_names), settings.insecure_bind)
     calls = Calls(backend.waiting_for, notifier.note, settings.before_sync, _exemptions(settings), backend.observers)
-    handlers = {path: partial(calls.answer, verb) for path, verb in verb_paths(backend.verbs, settings).items()}
-    routes = Routes(handlers, access, partial(_dispatch, app))
-    pages = probe_pages(metrics, backend.revive, partial(_unready, app, backend), notifier.catch_up)
-    server = _page_server(pages, settings)
-    app.lifecycle = _lifecycle(backend, routes, notifier, settings, metrics, server)
-    for path, handler in handlers.items():
-        view = partial(_post, partial(_traced, handler), settings.body_limit)
-        app.add_url_rule(path, path, view, methods=["POST"], provide_automatic_options=False)
-    for path, page in {**pages, **backend.private.pages}.items():
-        app.add_url_rule(path, path, partial(_view, page))
-    for path, page in backend.private.actions.items():
-        app.add_url_rule(path, path, partial(_act, page), methods=["POST"], provide_automatic_options=False)
-    for path, body_action in backend.private.body_actions.items():
-        view = partial(_post, body_action, settings.body_limit)
-        app.add_url_rule(path, path, view, methods=["POST"], provide_automatic_options=False)
-    app.before_request(partial(_before, app.lifecycle, access))
-    app.register_error_handler(Exception, partial(_error, metrics))
+
+    def unready() -> Mapping[str, str | None]:
+        draining = "shutting down" if lifecycle.draining else None
+        return {**(backend.unready or backend.waiting_for)(), "shutdown": draining}
+
+    pages = PrivatePages(probe_pages(metrics, backend.revive, unready, notifier.catch_up))
+    lifecycle = _lifecycle(backend, notifier, settings, _page_server(pages, settings))
+    access = AccessRules(settings.client_ca is not None, frozenset(settings.client_names), settings.insecure_bind)
+    app = ExtenderApp(access, lifecycle, metrics.rejected)
+    for path, verb in verb_paths(backend.verbs, settings).items():
+        app.add_handler(path, partial(calls.answer, verb))
+    app.add_pages(pages)
+    app.add_pages(backend.private)
     return app
 
 
@@ -110,12 +194,7 @@ def verb_paths(verbs: Sequence[Verb[Any, Any]], settings: Settings) -> Mapping[s
 
 
 def _lifecycle(
-    backend: Backend,
-    routes: Routes,
-    notifier: BatchedNotifier[Call],
-    settings: Settings,
-    metrics: Metrics,
-    server: PageServer | None,
+    backend: Backend, notifier: BatchedNotifier[Call], settings: Settings, server: PageServer | None
 ) -> Lifecycle:
     def start() -> None:
         if server:
@@ -136,8 +215,7 @@ def _lifecycle(
         body_seconds=settings.body_seconds,
     )
     return Lifecycle(
-        routes.admit, partial(_refused, metrics), limits, settings.drain_seconds, start, stop, backend.compare,
-        backend.hand_over, backend.reload,
+        limits, settings.drain_seconds, start, stop, backend.compare, backend.hand_over, backend.reload
     )  # fmt: skip
 
 
@@ -150,54 +228,54 @@ def _exemptions(settings: Settings) -> Exemptions:
     )
 
 
-def _dispatch(app: ExtenderApp, head: Head, connected: socket.socket, body: bytes) -> Answer:
-    """Returns Flask's answer to a request that the worker has read."""
-    with app.request_context(environ_of(head, connected, body)):
-        response = app.full_dispatch_request()
-        headers = [field for field in response.headers if field[0] not in ("Content-Type", "Content-Length")]
-        return Answer(response.status_code, response.get_data(), response.content_type or "", tuple(headers))
+class PageServer:
+    """Serves pages from `start` to `stop`.
 
-
-def _before(lifecycle: Lifecycle, access: AccessRules) -> None:
-    """Runs before each Flask view: starts the application and checks the caller.
-
-    Our own worker has done both before. Under any other WSGI server the watches start here, at the first request,
-    which is usually a probe.
+    Args:
+        pages: answer GET and HEAD, by path.
+        actions: answer POST without a body, because they change something.
+        tls_context: called for each connection. If it is given, every request but probes needs a certificate that this
+            context verifies.
+        body_actions: answer POST with a body of at most 8 MiB.
+        any_host: see AccessRules.
     """
-    if not lifecycle.started:
-        lifecycle.start()
-    if ADMITTED not in request.environ:
-        fields, connection = request.headers, WsgiConnection(request.environ)
-        access.check(request.method, request.path, fields.get("Host", ""), fields.get("Origin", ""), connection)
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        pages: Mapping[str, Page],
+        actions: Mapping[str, Page] | None = None,
+        tls_context: Callable[[], ssl.SSLContext] | None = None,
+        body_actions: Mapping[str, Handler] | None = None,
+        *,
+        any_host: bool = False,
+    ) -> None:
+        limits = Limits(body_bytes=_QUESTION_BYTES if body_actions else _BODY_BYTES)
+        access = AccessRules(certificate_required=tls_context is not None, any_host=any_host)
+        app = ExtenderApp(access, Lifecycle(limits))
+        app.add_pages(PrivatePages(pages, actions or {}, body_actions or {}))
+        listener = listener_at(host, port)
+        self.port = int(listener.getsockname()[1])
+        self._acceptor = Acceptor(app, [listener], _MOST_CONNECTIONS, tls_context)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pages", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._acceptor.close()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._acceptor.turn(_TURN_SECONDS)
 
 
-def _traced(handler: VerbHandler, body: bytes) -> Answer:
-    return handler(body, traceparent=request.headers.get("traceparent", ""))
-
-
-def _post(handler: Handler, limit_bytes: int) -> Response:
-    """Reads the request's body, at most `limit_bytes`, and returns the handler's answer to it."""
-    check_media_type(request.content_type or "", request.content_encoding or "")
-    environ, length = request.environ, request.content_length
-    # the body's length is unknown, so reading it could wait for ever
-    if length is None and not environ.get("wsgi.input_terminated"):
-        return _response(handler(b"")) if "HTTP_TRANSFER_ENCODING" not in environ else abort(411)
-    if (length or 0) > limit_bytes:
-        abort(413, f"the body has {length} bytes, the limit is {limit_bytes}")
-    body = environ["wsgi.input"].read(limit_bytes + 1 if length is None else length)
-    if len(body) > limit_bytes:
-        abort(413, f"the body is larger than the limit of {limit_bytes} bytes")
-    if len(body) < (length or 0):
-        abort(400, "the body ended early")
-    return _response(handler(body))
-
-
-def _unready(app: ExtenderApp, backend: Backend) -> Mapping[str, str | None]:
-    draining = "shutting down" if app.lifecycle.draining else None
-    return {**(backend.unready or backend.waiting_for)(), "shutdown": draining}
-
-
-def _page_server(pages: Mapping[str, Page], settings: Settings) -> PageServer | None:
+def _page_server(pages: PrivatePages, settings: Settings) -> PageServer | None:
     """Returns a server for health and metrics if the settings give them a separate address. Raises OSError."""
     if not settings.metrics_bind:
         return None
@@ -206,44 +284,62 @@ def _page_server(pages: Mapping[str, Page], settings: Settings) -> PageServer | 
     if settings.metrics_client_ca:
         certificate, key, ca = str(settings.tls_cert), str(settings.tls_key), str(settings.metrics_client_ca)
         context = ReloadingContext((certificate, key, ca), lambda: server_context(certificate, key, ca)).current
-    return PageServer(host, port, pages, tls_context=context, any_host=settings.insecure_bind)
+    return PageServer(host, port, pages.pages, tls_context=context, any_host=settings.insecure_bind)
+
+
+class _CompleteResponse(Response):
+    """A response with all its headers, to which werkzeug need not add any."""
+
+    def get_wsgi_headers(self, environ: Environ) -> WsgiHeaders:  # noqa: ARG002  as werkzeug calls it
+        return self.headers
+
+
+# ---- views
 
 
 def _view(page: Page) -> Response:
-    answer = page(request.args.to_dict(flat=False), request.headers.get("Accept", ""))
-    return _response(answer)
+    return _response(page(request.args.to_dict(flat=False), request.headers.get("Accept", "")))
 
 
 def _act(action: Page) -> Response:
     if request.content_type:  # refuses an HTML form that another site makes a browser send
-        check_media_type(request.content_type, "")
+        _check_media_type(request.environ)
     return _view(action)
 
 
-def _error(metrics: Metrics, error: Exception) -> Response:
-    client, line = request.remote_addr or "", f"{request.method} {request.path}"
-    if isinstance(error, HTTPException) and error.code is not None:
-        headers = tuple((name, value) for name, value in error.get_headers() if name in ("Allow", "Location"))
-        return _response(_refused(metrics, error.code, client, line, _message(error), headers))
-    if isinstance(error, RequestRefused):
-        return _response(_refused(metrics, error.status, client, line, error.message))
-    _log.exception("request failed request=%r", line)
-    metrics.rejected(500)
-    return _response(error_answer(500, "internal error: the extender's log has the cause"))
+def _without_trace(handler: Handler, body: bytes, _traceparent: str) -> Answer:
+    return handler(body)
 
 
-def _refused(metrics: Metrics, status: int, client: str, line: str, reason: str, headers: Headers = ()) -> Answer:
-    metrics.rejected(status)
-    return refuse(status, client, line, reason, headers)
+def _post(handler: VerbHandler, limit_bytes: int) -> Response:
+    """Reads the request's body, at most `limit_bytes`, and returns the handler's answer to it."""
+    environ = request.environ
+    _check_media_type(environ)
+    stated, traceparent = environ.get("CONTENT_LENGTH", ""), environ.get("HTTP_TRACEPARENT", "")
+    length = int(stated) if stated.isdecimal() else None
+    # the body's length is unknown, so reading it could wait for ever
+    if length is None and not environ.get("wsgi.input_terminated"):
+        if "HTTP_TRANSFER_ENCODING" in environ:
+            raise RequestRefused(411, "the request has no Content-Length")
+        return _response(handler(b"", traceparent))
+    if (length or 0) > limit_bytes:
+        raise RequestRefused(413, f"the body has {length} bytes, the limit is {limit_bytes}")
+    body = environ["wsgi.input"].read(limit_bytes + 1 if length is None else length)
+    if len(body) > limit_bytes:
+        raise RequestRefused(413, f"the body is larger than the limit of {limit_bytes} bytes")
+    if len(body) < (length or 0):
+        raise RequestRefused(400, "the body ended early")
+    return _response(handler(body, traceparent))
 
 
-def _message(error: HTTPException) -> str:
-    if error.code == 404:
-        return f"nothing is served at {request.path}"
-    if error.code == 405:
-        return f"{request.path} does not take {request.method}"
-    return error.description or error.name
+def _check_media_type(environ: Environ) -> None:
+    """Raises RequestRefused (415) unless the request's body is plain JSON."""
+    content_type, encoding = environ.get("CONTENT_TYPE", ""), environ.get("HTTP_CONTENT_ENCODING", "")
+    if content_type != JSON and content_type.partition(";")[0].strip().lower() != JSON:
+        raise RequestRefused(415, f"expected Content-Type {JSON}")
+    if encoding and encoding.lower() != "identity":
+        raise RequestRefused(415, "expected a body without Content-Encoding")
 
 
 def _response(answer: Answer) -> Response:
-    return Response(answer.body, answer.status, answer_headers(answer))
+    return _CompleteResponse([answer.body], status_line(answer.status), header_lines(answer), direct_passthrough=True)

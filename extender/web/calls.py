@@ -1,20 +1,13 @@
-"""Turns the body of a verb's request into an answer, and times, counts and logs the call.
-
-Requests arrive in two ways. Our own gunicorn worker reads a request's head, gets a handler from `Routes.admit`, and
-calls the handler with the body. Under any other WSGI server, Flask's views check the request, read the body and call
-the handler.
-"""
+"""Turns the body of a verb's request into an answer, and times, counts and logs the call."""
 
 from __future__ import annotations
 
 import logging
-import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import partial
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from extender.errors import DeadlineExceeded, MalformedInput
 from extender.extender_v1.messages import (
@@ -27,62 +20,16 @@ from extender.extender_v1.messages import (
 from extender.model.meta import NO_LABELS
 from extender.verbs import verb as verbs
 from extender.verbs.verb import CallObserver, Summary, Verb
-from extender.web.access import AccessRules, SocketConnection
-from extender.web.answers import CLOSE, JSON, Answer, error_answer
+from extender.web.answers import CLOSE, Answer, error_answer
 from extender.web.telemetry.log import LONGEST_KEY, LONGEST_TEXT, cut, inform
 from extender.web.telemetry.metrics import Metrics
 from extender.web.telemetry.tracing import Traces, Work
-from extender.web.worker.application import Handler
-from extender.web.worker.request_parser import Head, RequestRefused
 
 BeforeSync = Literal["fail", "pass"]
 WaitingFor = Callable[[], Mapping[str, str | None]]
 _WITH_POD = (ExtenderArgs, ExtenderPreemptionArgs)
 _WITH_ERROR = (ExtenderFilterResult, ExtenderBindingResult)
 _log = logging.getLogger(__name__)
-
-
-class VerbHandler(Protocol):
-    """A function that answers the body of a request to a verb. It raises nothing."""
-
-    def __call__(self, body: bytes, traceparent: str = "") -> Answer: ...
-
-
-@dataclass(frozen=True)
-class Routes:
-    """Finds the handler of a request.
-
-    Attributes:
-        handlers: the handlers of the verbs, by path.
-        others: answers every other request, given its head, socket and body.
-    """
-
-    handlers: Mapping[str, VerbHandler]
-    access: AccessRules
-    others: Callable[[Head, socket.socket, bytes], Answer]
-
-    def admit(self, head: Head, connected: socket.socket) -> Handler:
-        """Checks a request by its head, before the body is read. Returns the function that answers the body.
-
-        Raises:
-            RequestRefused: the caller may not send this request, or the headers say that the body is not JSON.
-        """
-        connection = SocketConnection(connected)
-        self.access.check(head.method, head.path, head.field(b"host"), head.field(b"origin"), connection)
-        handler = self.handlers.get(head.path)
-        if handler is None or head.method != "POST":
-            return partial(self.others, head, connected)
-        check_media_type(head.field(b"content-type"), head.field(b"content-encoding"))
-        traceparent = head.field(b"traceparent")
-        return partial(handler, traceparent=traceparent) if traceparent else handler
-
-
-def check_media_type(content_type: str, content_encoding: str) -> None:
-    """Raises RequestRefused (415) unless a body with these headers is plain JSON."""
-    if content_type != JSON and content_type.partition(";")[0].strip().lower() != JSON:
-        raise RequestRefused(415, f"expected Content-Type {JSON}")
-    if content_encoding and content_encoding.lower() != "identity":
-        raise RequestRefused(415, "expected a body without Content-Encoding")
 
 
 class PodReference(NamedTuple):

@@ -34,7 +34,7 @@ from extender.runtime.unsettled import UnsettledWrites
 from extender.ui.documents import Choices
 from extender.ui.site import Site
 from extender.web.answers import Answer
-from extender.web.pages import PageServer
+from extender.web.app import PageServer
 from tests.app.test_serve import EXAMPLE
 from tests.builders import make_node, make_pod
 from tests.cache.watched_cluster import WatchedCluster

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from extender.cli.main import cli
 from extender.errors import ConfigurationError
-from extender.web.access import AccessRules, SocketConnection
+from extender.web.access import AccessRules, WsgiConnection
 from extender.web.tls import server_context
 from extender.web.worker.request_parser import RequestRefused
 
@@ -40,7 +40,7 @@ def refusal_of(connected: ssl.SSLSocket) -> str:
     """Returns why the client may not call; "" if it may."""
     rules = AccessRules(certificate_required=True, names=frozenset({CALLER}))
     try:
-        rules.check("POST", "/scheduler/filter", "", "", SocketConnection(connected))
+        rules.check("POST", "/scheduler/filter", "", "", WsgiConnection({"gunicorn.socket": connected}))
     except RequestRefused as refused:
         return refused.message
     return ""

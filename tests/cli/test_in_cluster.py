@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from extender.cli.main import cli
 from extender.web.answers import Answer
-from extender.web.pages import PageServer
+from extender.web.app import PageServer
 from tests.builders import make_pod
 from tests.cli.test_status import PICTURE
 from tests.cluster.fake_api import FakeApiServer, answer, fake_api

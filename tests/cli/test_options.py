@@ -19,7 +19,7 @@ from extender.cli.main import main
 from extender.extender_v1.messages import ExtenderBindingArgs, ExtenderBindingResult
 from extender.runtime.clock import ManualClock
 from extender.web.answers import Answer
-from extender.web.pages import PageServer
+from extender.web.app import PageServer
 from tests.builders import make_node, make_pod
 from tests.cli.test_status import PICTURE, view
 

@@ -21,7 +21,7 @@ from extender.offline.documents.document_kinds import API_VERSION, DocumentKind,
 from extender.offline.documents.schemas import CHECKS, SCHEMAS, schema
 from extender.plugins.registry import IN_TREE
 from extender.web.answers import Answer
-from extender.web.pages import PageServer
+from extender.web.app import PageServer
 from tests.builders import make_node, make_pod
 from tests.cli.test_status import PICTURE
 

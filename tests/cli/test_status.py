@@ -21,7 +21,7 @@ from extender.errors import ConfigurationError, ExtenderError
 from extender.runtime.text import age
 from extender.scheduler.modeler import PodView, QueueStatus
 from extender.web.answers import Answer
-from extender.web.pages import PageServer
+from extender.web.app import PageServer
 from tests.stock.process import free_port
 
 

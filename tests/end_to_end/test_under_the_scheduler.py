@@ -12,7 +12,7 @@ import pytest
 from tests.builders import Object, make_node, make_pod, make_priority_class
 from tests.end_to_end.conftest import StartExtender
 from tests.end_to_end.workload import nodes, pods, violations
-from tests.running import ONLY_EXTENDER
+from tests.running import ONLY_EXTENDER, VERBS
 from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until
 
@@ -32,21 +32,60 @@ def sized(name: str, cpu: str) -> Object:
     return make_node(name).allocatable(resources).capacity(resources).obj()
 
 
+DISPATCHED = """\
+from flask import request, request_started
+
+from extender import Node, Pod, predicate
+
+
+@request_started.connect
+def note(app, **_):
+    with open({file!r}, "a") as file:
+        print(request.path.rpartition("/")[2], file=file)
+
+
+@predicate
+def any_node(pod: Pod, node: Node) -> str | None:
+    return None
+"""
+
+
+@pytest.fixture
+def dispatched(tmp_path: Path) -> Path:
+    """The file to which the extender writes the verb of each request that Flask dispatches, with `policy.json`."""
+    file = tmp_path / "dispatched"
+    (tmp_path / "dispatching.py").write_text(DISPATCHED.format(file=str(file)))
+    profile = {
+        "schedulerName": "default-scheduler",
+        "plugins": {"filter": {"enabled": [{"name": "dispatching:any_node"}]}},
+    }
+    header = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+    (tmp_path / "policy.json").write_text(json.dumps({**header, "profiles": [profile]}))
+    return file
+
+
 @MODES
 def test_every_verb_is_called_and_believed(
-    control_plane: ControlPlane, start_extender: StartExtender, names: bool
+    control_plane: ControlPlane, start_extender: StartExtender, names: bool, dispatched: Path
 ) -> None:
     client = control_plane.client
     client.create(*(sized(f"n{i}", "2") for i in range(3)), sized("tiny", "100m"))
     client.create(make_priority_class("high", 1000), make_priority_class("low", 1))
-    with start_extender() as extender, control_plane.scheduler(extender.configuration(names=names)):
+    policy = ("--policy", str(dispatched.with_name("policy.json")))
+    with start_extender(*policy) as extender, control_plane.scheduler(extender.configuration(names=names)):
         low = [make_pod(f"low-{i}").req(cpu="2").priority_class("low").grace(0).obj() for i in range(3)]
         client.create(*low)
         assert wait_until(lambda: len(placed(control_plane)) == 3)
         client.create(make_pod("high").req(cpu="2").priority_class("high").obj())
         assert wait_until(lambda: "high" in placed(control_plane))
         assert len(placed(control_plane)) == 3
-        assert all(extender.calls(verb) for verb in ("filter", "prioritize", "preempt", "bind"))
+        assert all(extender.calls(verb) for verb in VERBS)
+        assert wait_until(
+            lambda: (
+                [len(extender.calls(verb)) for verb in VERBS]
+                == [dispatched.read_text().split().count(verb) for verb in VERBS]
+            )
+        )
         assert extender.metric('extender_binds_total{result="bound"}') == 4
         assert wait_until(lambda: extender.metric('extender_cache_size{type="assumed_pods"}') == 0)
 

@@ -16,7 +16,7 @@ from extender.app.ui import look_at_cluster, providers
 from extender.offline.state import ClusterState
 from extender.ui.documents import Choices
 from extender.ui.site import Site
-from extender.web.pages import PageServer
+from extender.web.app import PageServer
 from tests.ui.chromium import ChromiumMissingError, chromium
 
 EXAMPLE = Path(__file__).parents[2] / "extender/offline/example.yaml"

@@ -1,52 +1,28 @@
-"""A call of a verb through the whole application, by Flask's views and by the handler that the worker is given."""
+"""A call of a verb through the whole application."""
 
 from __future__ import annotations
 
 import json
 import logging
-import socket
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from extender.web.answers import CLOSE, Answer
-from extender.web.worker.request_parser import parse_head
 from tests.web.fakes import Fixture, Running, make_app
 
-JSON = "application/json"
+
+def post(fixture: Fixture, path: str, body: bytes) -> Answer:
+    response = fixture.app.test_client().post(path, data=body, content_type="application/json")
+    return Answer(response.status_code, response.data, headers=tuple(response.headers))
 
 
-Call = Callable[..., Any]
+def call(fixture: Fixture, verb: str = "filter", path: str | None = None, **request: Any) -> Any:
+    answer = post(fixture, path or f"/scheduler/{verb}", json.dumps(request).encode())
+    return answer.status, json.loads(answer.body)
 
 
-@pytest.fixture(params=["worker", "flask"])
-def post(request: pytest.FixtureRequest) -> Callable[[Fixture, str, bytes], Answer]:
-    """Posts a body to a path; both ways in must answer alike."""
-
-    def by_worker(fixture: Fixture, path: str, body: bytes) -> Answer:
-        fields = "Host: localhost\r\nContent-Type: application/json\r\n"
-        head = parse_head(f"POST {path} HTTP/1.1\r\n{fields}\r\n".encode(), 100)
-        with socket.socket() as unconnected:
-            return fixture.app.lifecycle.admit(head, unconnected)(body)
-
-    def by_flask(fixture: Fixture, path: str, body: bytes) -> Answer:
-        response = fixture.app.test_client().post(path, data=body, content_type=JSON)
-        return Answer(response.status_code, response.data, JSON, tuple(response.headers))
-
-    return by_worker if request.param == "worker" else by_flask
-
-
-@pytest.fixture
-def call(post: Callable[[Fixture, str, bytes], Answer]) -> Call:
-    def call(fixture: Fixture, verb: str = "filter", path: str | None = None, **request: Any) -> Any:
-        answer = post(fixture, path or f"/scheduler/{verb}", json.dumps(request).encode())
-        return answer.status, json.loads(answer.body)
-
-    return call
-
-
-def test_a_decision(call: Call) -> None:
+def test_a_decision() -> None:
     fixture = make_app()
     status, answer = call(fixture, nodes=["a", "b"])
     assert (status, answer["NodeNames"], answer["Error"]) == (200, ["a"], "")
@@ -67,7 +43,7 @@ def test_a_decision(call: Call) -> None:
         pytest.param("preempt", "late", 503, "error", id="preempt takes too long"),
     ],
 )
-def test_errors(call: Call, verb: str, do: str, status: int, result: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_errors(verb: str, do: str, status: int, result: str, caplog: pytest.LogCaptureFixture) -> None:
     fixture = make_app()
     answered, answer = call(fixture, verb, do=do)
     assert answered == status
@@ -79,7 +55,7 @@ def test_errors(call: Call, verb: str, do: str, status: int, result: str, caplog
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[", b"nul", b'{"a"}'])
-def test_malformed_json(post: Callable[[Fixture, str, bytes], Answer], body: bytes) -> None:
+def test_malformed_json(body: bytes) -> None:
     fixture = make_app()
     answer = post(fixture, "/scheduler/filter", body)
     assert answer.status == 400
@@ -89,7 +65,7 @@ def test_malformed_json(post: Callable[[Fixture, str, bytes], Answer], body: byt
 
 
 @pytest.mark.parametrize(("verb", "status"), [("filter", 200), ("bind", 200), ("prioritize", 503), ("preempt", 503)])
-def test_before_the_sync_verbs_fail(call: Call, verb: str, status: int) -> None:
+def test_before_the_sync_verbs_fail(verb: str, status: int) -> None:
     fixture = make_app(Running(missing="waiting for pods"))
     answered, answer = call(fixture, verb, nodes=["a"])
     assert answered == status
@@ -98,20 +74,18 @@ def test_before_the_sync_verbs_fail(call: Call, verb: str, status: int) -> None:
 
 
 @pytest.mark.parametrize(("missing", "closes"), [(None, False), ("waiting for the lease", True)])
-def test_an_unready_server_ends_the_connection(
-    post: Callable[[Fixture, str, bytes], Answer], missing: str | None, closes: bool
-) -> None:
+def test_an_unready_server_ends_the_connection(missing: str | None, closes: bool) -> None:
     assert (CLOSE in post(make_app(Running(missing=missing)), "/scheduler/filter", b"{}").headers) == closes
 
 
-def test_before_the_sync_verbs_pass_if_the_settings_say_so(call: Call) -> None:
+def test_before_the_sync_verbs_pass_if_the_settings_say_so() -> None:
     fixture = make_app(Running(missing="waiting for pods"), before_sync="pass")
     assert call(fixture, nodes=["a", "b"])[1]["NodeNames"] == ["a", "b"]
     assert not fixture.verbs["filter"].decided
 
 
 @pytest.mark.parametrize(("missing", "pod"), [("waiting for pods", "default/pod"), (None, "kube-system/dns")])
-def test_an_unjudged_bind_still_binds(call: Call, missing: str | None, pod: str) -> None:
+def test_an_unjudged_bind_still_binds(missing: str | None, pod: str) -> None:
     """The scheduler would take a mere answer for done, and the pod would stay unbound."""
     fixture = make_app(Running(missing=missing), before_sync="pass", exempt_namespaces=("kube-system",))
     assert call(fixture, "bind", pod=pod)[0] == 200
@@ -136,7 +110,7 @@ OWN = {"own_namespace": "extender", "own_name": "extender-0", "own_labels": ("ap
         pytest.param({"own_namespace": "extender"}, "extender/x", {}, False, id="a namespace alone"),
     ],
 )
-def test_exempt_pods_pass(call: Call, settings: dict[str, Any], pod: str, labels: dict[str, str], passes: bool) -> None:
+def test_exempt_pods_pass(settings: dict[str, Any], pod: str, labels: dict[str, str], passes: bool) -> None:
     fixture = make_app(**settings)
     answer = call(fixture, pod=pod, labels=labels, nodes=["a", "b"])[1]
     assert answer["NodeNames"] == (["a", "b"] if passes else ["a"])
@@ -152,14 +126,14 @@ def test_exempt_pods_pass(call: Call, settings: dict[str, Any], pod: str, labels
         pytest.param({"prefix": "a/b/"}, {"filter": "/a/b/filter"}, id="slashes"),
     ],
 )
-def test_paths(call: Call, settings: dict[str, Any], paths: dict[str, str]) -> None:
+def test_paths(settings: dict[str, Any], paths: dict[str, str]) -> None:
     fixture = make_app(**settings)
     for verb, path in paths.items():
         assert call(fixture, path=path)[0] == 200
         assert len(fixture.verbs[verb].decided) == 1
 
 
-def test_one_line_a_call(call: Call, caplog: pytest.LogCaptureFixture) -> None:
+def test_one_line_a_call(caplog: pytest.LogCaptureFixture) -> None:
     fixture = make_app()
     with caplog.at_level(logging.INFO):
         call(fixture, nodes=["a", "b", "c"], pod="shop/cart-1")
@@ -178,7 +152,7 @@ def test_one_line_a_call(call: Call, caplog: pytest.LogCaptureFixture) -> None:
     }
 
 
-def test_the_line_of_an_error_has_the_error(call: Call, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_line_of_an_error_has_the_error(caplog: pytest.LogCaptureFixture) -> None:
     fixture = make_app()
     with caplog.at_level(logging.INFO):
         call(fixture, "bind", do="refuse")
@@ -194,7 +168,6 @@ def test_the_line_of_an_error_has_the_error(call: Call, caplog: pytest.LogCaptur
     ],
 )
 def test_the_log_line_has_the_error_that_the_scheduler_gets(
-    post: Callable[[Fixture, str, bytes], Answer],
     missing: str | None,
     body: bytes,
     error: str,
@@ -208,7 +181,7 @@ def test_the_log_line_has_the_error_that_the_scheduler_gets(
     assert [vars(record)["fields"]["error"][: len(error)] for record in caplog.records] == [error]
 
 
-def test_the_log_line_of_a_call_has_a_length_limit(call: Call, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_line_of_a_call_has_a_length_limit(caplog: pytest.LogCaptureFixture) -> None:
     fixture = make_app()
     with caplog.at_level(logging.INFO):
         call(fixture, "bind", pod=f"{'s' * 100_000}/{'n' * 100_000}", do="refuse:" + "x" * 100_000)

@@ -15,7 +15,7 @@ from extender.app.serve import application
 from extender.config.settings import Settings
 from extender.framework.find_fit import find_fit
 from extender.runtime.unsettled import UnsettledWrites
-from extender.web.worker.application import Lifecycle
+from extender.web.worker.application import Application
 from extender.web.worker.connection import Budget, ClientConnection
 from tests.builders import make_node, make_pod
 from tests.web.servers import post
@@ -25,7 +25,7 @@ PAGE = Path(__file__).parents[2] / "docs/architecture.md"
 VALUES = ("model/", "runtime/", "errors", "extender_v1/types")
 
 
-def followed(application: Lifecycle, request: bytes) -> tuple[bytes, list[str]]:
+def followed(served: Application, request: bytes) -> tuple[bytes, list[str]]:
     """The answer, and the files that are run until find_fit begins, each once."""
     client, accepted = socket.socketpair()
     client.sendall(request)
@@ -38,7 +38,7 @@ def followed(application: Lifecycle, request: bytes) -> tuple[bytes, list[str]]:
             if frame.f_code is find_fit.__code__:
                 sys.setprofile(None)
 
-    connection = ClientConnection(accepted, "", application, Budget(1 << 20, 1, 1), None)
+    connection = ClientConnection(accepted, "", served, Budget(1 << 20, 1, 1), None)
     sys.setprofile(note)
     try:
         connection.serve()
@@ -55,9 +55,9 @@ def test_the_page_names_the_files_that_a_call_passes(tmp_path: Path) -> None:
     request = post(json.dumps({"Pod": make_pod("p").uid("u").obj(), "NodeNames": ["n1"]}).encode(), "/scheduler/filter")
     app.lifecycle.start()
     try:
-        followed(app.lifecycle, request)  # the first call makes the table
+        followed(app, request)  # the first call makes the table
         # Housekeeping has the table in its hands once a second, and a call at that moment another one made.
-        answer, passed = min((followed(app.lifecycle, request) for _ in range(3)), key=lambda each: len(each[1]))
+        answer, passed = min((followed(app, request) for _ in range(3)), key=lambda each: len(each[1]))
     finally:
         app.lifecycle.stop()
     assert b'"NodeNames":["n1"]' in answer

@@ -11,12 +11,16 @@ import pytest
 
 from extender.web.access import is_loopback
 from extender.web.answers import Answer
-from extender.web.pages import PageServer
+from extender.web.app import PageServer
 from tests.web.servers import Wire, get, post
 
 
 def _raise(*_: object) -> Answer:
     raise RuntimeError("in a page")
+
+
+def _split(*_: object) -> Answer:
+    return Answer(200, b"", headers=(("X", "a\r\nSet-Cookie: b"),))
 
 
 def _echo(query: Mapping[str, list[str]], accept: str) -> Answer:
@@ -25,7 +29,7 @@ def _echo(query: Mapping[str, list[str]], accept: str) -> Answer:
 
 @pytest.fixture
 def served() -> Iterator[PageServer]:
-    pages = {"/echo": _echo, "/raise": _raise, "/debug/echo": _echo}
+    pages = {"/echo": _echo, "/raise": _raise, "/debug/echo": _echo, "/split": _split}
     body_actions = {"/simulate": lambda body: Answer(200, body)}
     server = PageServer("127.0.0.1", 0, pages, {"/act": _echo}, body_actions=body_actions)
     server.start()
@@ -40,6 +44,7 @@ def served() -> Iterator[PageServer]:
         pytest.param("/debug/echo", 200, [{}, "text/plain"], id="a page for this machine"),
         pytest.param("/nothing", 404, {"error": "nothing is served at /nothing"}, id="no page"),
         pytest.param("/raise", 500, {"error": "internal error: the log has the cause"}, id="a page that fails"),
+        pytest.param("/split", 500, {"error": "internal error: the log has the cause"}, id="a header of two lines"),
     ],
 )
 def test_pages(served: PageServer, path: str, status: int, body: object) -> None:
@@ -55,12 +60,12 @@ def test_other_machines_get_the_pages_about_the_process_only(served: PageServer)
     """A service mesh passes the requests of other machines on from 127.0.0.6."""
     connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=10, source_address=("127.0.0.6", 0))
     statuses = []
-    for path in ("/echo", "/debug/echo"):
+    for path in ("/echo", "/debug/echo", "//debug/echo"):
         connection.request("GET", path)
         answer = connection.getresponse()
         statuses.append((answer.status, b"allowed only from this machine" in answer.read()))
     connection.close()
-    assert statuses == [(200, False), (403, True)]
+    assert statuses == [(200, False), (403, True), (403, True)]
 
 
 def connect(server: PageServer) -> Wire:

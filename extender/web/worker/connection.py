@@ -1,4 +1,8 @@
-"""Serves clients' connections with one thread for each, and limits their number."""
+"""Serves clients' connections with one thread for each, and limits their number.
+
+`ClientConnection` reads the head of a request and calls the application, as WSGI (PEP 3333) defines it. The body is
+received only when the application reads it, so that a client that may not call cannot send one.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +11,19 @@ import os
 import selectors
 import socket
 import ssl
+import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from email.utils import formatdate
+from functools import lru_cache, partial
 from math import ceil, inf
 from threading import Lock
 
 from extender.runtime.threads import ParkedThreads
-from extender.web.answers import CLOSE, render
-from extender.web.worker.application import Lifecycle
+from extender.web.answers import CLOSE, header_lines, status_line
+from extender.web.worker.application import Application, Environ
 from extender.web.worker.places import Phase, Places, make_way
 from extender.web.worker.request_parser import Head, RequestParser, RequestRefused
 
@@ -59,6 +66,34 @@ class Budget:
                 del self._taken_bytes[client]
 
 
+class RequestBody:
+    """The body of a request, as `wsgi.input`.
+
+    Args:
+        receive: receives the body from the client.
+        received: True if the request has no body.
+    """
+
+    def __init__(self, receive: Callable[[], bytes], received: bool) -> None:
+        self._receive = receive
+        self.received = received
+
+    def read(self, _size: int = -1) -> bytes:
+        """Returns the whole body, however many bytes are asked for; b"" if it was read before.
+
+        Raises:
+            RequestRefused: the body is malformed, too large or too slow, or the client has left.
+        """
+        if self.received:
+            return b""
+        try:
+            body = self._receive()
+        except OSError as error:
+            raise RequestRefused(400, "the body ended early") from error
+        self.received = True
+        return body
+
+
 class ClientConnection:
     """Serves one accepted socket until the client leaves, misbehaves or idles, or until `finish` is called.
 
@@ -70,7 +105,7 @@ class ClientConnection:
     """
 
     def __init__(
-        self, accepted: socket.socket, client: str, application: Lifecycle, budget: Budget, tls: ssl.SSLContext | None
+        self, accepted: socket.socket, client: str, application: Application, budget: Budget, tls: ssl.SSLContext | None
     ) -> None:
         self.client = client
         self.tls = tls
@@ -79,8 +114,8 @@ class ClientConnection:
         self.since = time.monotonic()
         self._socket = accepted
         self._application = application
-        self._limits = application.limits
-        self._parser = RequestParser(application.limits)
+        self._limits = application.lifecycle.limits
+        self._parser = RequestParser(self._limits)
         self._budget = budget
         self._budgeted_bytes = 0
         self._timeout_seconds = 0
@@ -120,12 +155,13 @@ class ClientConnection:
             self._socket.close()
 
     def _exchange_all(self) -> None:
+        shared = environ_of_connection(self._socket)
         try:
             while not self.finishing and self._await_request():
                 self.phase = Phase.BUSY
                 self._request = ""
                 head = self._read_head()
-                if head is None or not self._exchange(head):
+                if head is None or not self._exchange(head, shared):
                     return
                 self._release()
                 if self.phase is not Phase.IDLE:
@@ -133,19 +169,30 @@ class ClientConnection:
         finally:
             self._release()
 
-    def _exchange(self, head: Head) -> bool:
+    def _exchange(self, head: Head, shared: Environ) -> bool:
         """Answers one request. Returns True if another may follow."""
         self._request = f"{head.method} {head.path}"
-        handler = self._application.admit(head, self._socket)
-        body = self._read_body(head)
-        self.phase = Phase.BUSY
-        answer = handler(body)
-        keep = head.keep_alive and not (CLOSE in answer.headers or self.finishing or self._application.draining)
+        body = RequestBody(partial(self._read_body, head), received=not (head.chunked or head.content_length))
+        status, headers, content = self._call(environ_of(shared, head, body))
+        if CLOSE not in headers:
+            body.read()  # reads what the application has not, because the next request follows it
+        keep = head.keep_alive and not (CLOSE in headers or self.finishing or self._application.lifecycle.draining)
         connection = "close" if not keep else "keep-alive" if head.version == "1.0" else ""
         # The phase is set before the answer is sent, because the next request may arrive at once.
         self._enter(Phase.IDLE)
-        self._send(render(answer, connection, head_only=head.method == "HEAD"))
+        self._send(render(status, headers, content, connection))
+        if not body.received:
+            self._linger()
         return keep
+
+    def _call(self, environ: Environ) -> tuple[str, Sequence[tuple[str, str]], bytes]:
+        """Returns the status, the headers and the body of the application's answer."""
+        started: list[tuple[str, Sequence[tuple[str, str]]]] = []
+        parts = self._application(environ, lambda status, headers, _=None: started.append((status, headers)))
+        content = b"".join(parts)
+        if close := getattr(parts, "close", None):
+            close()
+        return *started[-1], content
 
     # ---- reading within limits of time and size
 
@@ -172,13 +219,11 @@ class ClientConnection:
         return head
 
     def _read_body(self, head: Head) -> bytes:
-        """Returns the body that follows `head`. Until `_release`, it counts against the memory limits of `Budget`.
+        """Receives the body that follows `head`. Until `_release`, it counts against the memory limits of `Budget`.
 
         Raises:
             RequestRefused: the body is malformed, too large or too slow.
         """
-        if not (head.chunked or head.content_length):
-            return b""
         buffered = self._parser.buffered
         self._take(buffered)
         deadline = time.monotonic() + self._limits.body_seconds
@@ -191,6 +236,7 @@ class ClientConnection:
                 raise RequestRefused(400, "the body ended early")
             self._take(len(data))
             self._parser.feed(data)
+        self.phase = Phase.BUSY
         return body
 
     def _receive_before(self, deadline: float, part: str) -> bytes:
@@ -233,15 +279,21 @@ class ClientConnection:
     def _refuse(self, refused: RequestRefused) -> None:
         answer = self._application.refuse(refused.status, self.client, self._request, refused.message)
         with suppress(OSError):
-            self._send(render(answer, "close"))
-            # Closing a socket with unread bytes resets the connection, and the client would lose the answer.
-            socket.socket.shutdown(self._socket, socket.SHUT_WR)
-            self._enter(Phase.LINGERING)
-            deadline = self.since + _LINGER_SECONDS
-            while (seconds := deadline - time.monotonic()) > 0:
-                self._socket.settimeout(seconds)
-                if not socket.socket.recv(self._socket, 1 << 16):
-                    return
+            self._send(render(status_line(answer.status), header_lines(answer), answer.body, "close"))
+            self._linger()
+
+    def _linger(self) -> None:
+        """Waits until the client has read the answer.
+
+        Closing a socket with unread bytes resets the connection, and the client would lose the answer.
+        """
+        socket.socket.shutdown(self._socket, socket.SHUT_WR)
+        self._enter(Phase.LINGERING)
+        deadline = self.since + _LINGER_SECONDS
+        while (seconds := deadline - time.monotonic()) > 0:
+            self._socket.settimeout(seconds)
+            if not socket.socket.recv(self._socket, 1 << 16):
+                return
 
     def _limit(self, seconds: float) -> None:
         """Sets the time limit of the socket's next calls. It is rounded up to whole seconds to save system calls."""
@@ -254,6 +306,68 @@ class ClientConnection:
         self.since = time.monotonic()
 
 
+def environ_of_connection(connected: socket.socket) -> Environ:
+    """Returns the part of the WSGI environment that all requests of a connection share."""
+    client, server = _host_port(connected.getpeername()), _host_port(connected.getsockname())
+    return {
+        "wsgi.version": (1, 0),
+        "wsgi.url_scheme": "https" if isinstance(connected, ssl.SSLSocket) else "http",
+        "wsgi.errors": sys.stderr,
+        "wsgi.multithread": True,
+        "wsgi.multiprocess": False,
+        "wsgi.run_once": False,
+        "wsgi.input_terminated": True,
+        "gunicorn.socket": connected,
+        "SCRIPT_NAME": "",
+        "SERVER_NAME": server[0],
+        "SERVER_PORT": server[1],
+        "REMOTE_ADDR": client[0],
+        "REMOTE_PORT": client[1],
+    }
+
+
+def environ_of(shared: Environ, head: Head, body: RequestBody) -> Environ:
+    """Returns the WSGI environment of a request; `shared` is that of its connection."""
+    environ = {
+        **shared,
+        "wsgi.input": body,
+        "REQUEST_METHOD": head.method,
+        "PATH_INFO": head.path,
+        "QUERY_STRING": head.query,
+        "SERVER_PROTOCOL": "HTTP/" + head.version,
+    }
+    for name, value in head.fields.items():
+        # WSGI cannot tell `a_b` from `a-b`, and `wsgi.input` has no chunks.
+        if b"_" not in name and name != b"transfer-encoding":
+            environ[_variable(name)] = value.decode("latin-1")
+    return environ
+
+
+@lru_cache(maxsize=256)
+def _variable(name: bytes) -> str:
+    """Returns the name that WSGI gives to a header."""
+    variable = name.decode("latin-1").upper().replace("-", "_")
+    return variable if variable in ("CONTENT_TYPE", "CONTENT_LENGTH") else "HTTP_" + variable
+
+
+def render(status: str, headers: Iterable[tuple[str, str]], content: bytes, connection: str = "") -> bytes:
+    """Returns an answer as the bytes to send. `connection` is the value of its header Connection; "" for none."""
+    lines = [f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in headers if name != "Connection")]
+    lines.append(_date(int(time.time())))
+    if connection:
+        lines.append(f"Connection: {connection}")
+    return "\r\n".join((*lines, "\r\n")).encode("latin-1") + content
+
+
+@lru_cache(maxsize=1)
+def _date(seconds: int) -> str:
+    return f"Date: {formatdate(seconds, usegmt=True)}"
+
+
+def _host_port(address: object) -> tuple[str, str]:
+    return (str(address[0]), str(address[1])) if isinstance(address, tuple) else ("localhost", "")
+
+
 class Acceptor:
     """Serves `application` on `listeners`, with at most `most` connections at once; see `Places`.
 
@@ -263,7 +377,7 @@ class Acceptor:
 
     def __init__(
         self,
-        application: Lifecycle,
+        application: Application,
         listeners: Sequence[socket.socket],
         most: int,
         tls_context: Callable[[], ssl.SSLContext] | None = None,
@@ -272,7 +386,7 @@ class Acceptor:
         self._listeners = listeners
         self._tls_context = tls_context
         self._places = Places(most)
-        self._budget = Budget(application.limits.body_bytes, _BODIES_AT_ONCE, _BODIES_OF_A_CLIENT)
+        self._budget = Budget(application.lifecycle.limits.body_bytes, _BODIES_AT_ONCE, _BODIES_OF_A_CLIENT)
         self._threads = ParkedThreads(self._serve, "connection")
         self.open: set[ClientConnection] = set()  # needs no lock: `add`, `discard` and `copy` of a set are atomic
         self._selector = selectors.DefaultSelector()

@@ -46,12 +46,12 @@ class ThreadPerConnection(Worker):  # type: ignore[misc]  # gunicorn ships no ty
     def run(self) -> None:
         """Accepts connections until a signal arrives, then drains and stops the application, in the main thread."""
         application = self.wsgi.lifecycle
-        super().init_signals()  # replaces handlers that the application may have set (`environ.take_signals`)
+        super().init_signals()  # replaces handlers that `take_signals` may have set
         signal.signal(signal.SIGUSR2, lambda *_: application.compare())
         signal.signal(signal.SIGHUP, lambda *_: application.reload())
         files = [file for file in (self.cfg.certfile, self.cfg.keyfile, self.cfg.ca_certs) if file]
         tls = ReloadingContext(files, lambda: ssl_context(self.cfg)).current if self.cfg.is_ssl else None
-        acceptor = Acceptor(application, self.sockets, self.cfg.worker_connections, tls)
+        acceptor = Acceptor(self.wsgi, self.sockets, self.cfg.worker_connections, tls)
         try:
             application.start()
             while self.alive and self.ppid == os.getppid():

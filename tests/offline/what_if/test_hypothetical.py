@@ -24,7 +24,7 @@ from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
 from extender.runtime.unsettled import UnsettledWrites
 from extender.web.answers import Answer
-from extender.web.pages import PageServer
+from extender.web.app import PageServer
 from tests.builders import make_claim, make_device_class, make_node, make_pod, make_request, make_resource_slice, stored
 
 ROOM = {"cpu": "4", "memory": "8Gi", "pods": "20"}

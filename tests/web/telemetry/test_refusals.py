@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from extender.web.answers import Answer
-from extender.web.pages import PageServer
+from extender.web.app import PageServer
 from extender.web.telemetry import refusals
 from extender.web.telemetry.refusals import MOST_A_SECOND, refuse
 from tests.web.servers import Wire, post
