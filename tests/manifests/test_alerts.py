@@ -22,6 +22,7 @@ ALERTS = {
     "ExtenderBindsFail": ('extender_binds_total{result="unknown",%s}', "0+60x30", {"result": "unknown"}),
     "ExtenderCacheDiffers": ('extender_cache_differences_total{kind="Node",%s}', "0+1x30", {"kind": "Node"}),
     "ExtenderPolicyNotAdopted": ('extender_policy_last_reload_successful{pod="p",%s}', "0+0x30", {"pod": "p"}),
+    "ExtenderRuleFailing": ('extender_rule_failures_total{rule="r",%s}', "0+1x30", {"rule": "r"}),
     "ExtenderSlow": ('extender_verb_duration_seconds_bucket{verb="filter",le="%s",%%s}', "0+60x30", {"verb": "filter"}),
     "ExtenderHasNoLeader": ("extender_leader{%s}", "0+0x30", {}),
 }

@@ -5,8 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-from extender.app.doctor.cluster_checks import SCHEDULE, check_cluster, check_rights
+import yaml
+
+from extender.app.doctor.cluster_checks import SCHEDULE, SERVE_PREEMPTING, check_cluster, check_rights
 from extender.app.doctor.endpoint_checks import check_endpoint
 from extender.app.doctor.finding import Finding, fail, ok, warn
 from extender.app.doctor.own_pods import check_own_pods, own_pods
@@ -30,12 +33,15 @@ from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.offline.state import ClusterState
 from extender.plugins.registry import users_rules
+from extender.plugins.users import custom_rules
 from extender.plugins.users.post_filter import CustomPostFilter
 from extender.plugins.users.predicate import CustomPredicate
+from extender.plugins.users.priority import CustomPriority
 from extender.plugins.users.queueing import CustomPreEnqueue, CustomQueueSort
 from extender.plugins.users.rule_calls import described
 from extender.policy.policy import Policy
 from extender.runtime.text import counted
+from extender.scheduler.rule_preemption import check_preemption
 from extender.table import PodInfo
 
 _OF_THE_LOOP = (CustomPreEnqueue, CustomQueueSort, CustomPostFilter)
@@ -67,6 +73,31 @@ def check_rule_costs(profiles: Sequence[Profile], nodes: Sequence[Node]) -> Iter
             yield warn("rule-cost", message, "let the rule check all nodes at once, with columns (docs/rules.md)")
         else:
             yield ok("rule-cost", message)
+
+
+def check_scores(policy: Policy, path: Path) -> Iterator[Finding]:
+    """Warns of profiles with users' rules that keep in-tree priorities, because kube-scheduler has these itself."""
+    for number, profile in enumerate(policy.profiles):
+        in_tree = [each.priority.name for each in profile.priorities if not isinstance(each.priority, CustomPriority)]
+        if in_tree and any(True for _ in custom_rules([profile])):
+            place = f"{path}{_line_of_plugins(path, number)}"
+            yield warn(
+                "scores-twice",
+                f"{place}: profiles[{number}].plugins keeps the in-tree plugins, so the scores of {', '.join(in_tree)}"
+                " count twice, in kube-scheduler and in the extender",
+                f'add the line `multiPoint: {{disabled: [{{name: "*"}}]}}` to the plugins of {place}',
+            )
+
+
+def _line_of_plugins(path: Path, profile: int) -> str:
+    """Returns `:LINE` of the profile's plugins; "" if the policy is not a file or does not have this line."""
+    try:
+        document: Any = yaml.compose(path.read_text(), yaml.SafeLoader)
+        profiles = next(value for key, value in document.value if key.value == "profiles")
+        plugins = next(key for key, _ in profiles.value[profile].value if key.value == "plugins")
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, LookupError, AttributeError, StopIteration):
+        return ""
+    return f":{plugins.start_mark.line + 1}"
 
 
 def diagnose(
@@ -113,9 +144,7 @@ def diagnose(
     if finding is not None:
         yield finding
     if policy is not None:
-        yield from (warn("policy", note, "remove it, or correct the name") for note in policy.notes)
-    if policy is not None and nodes:
-        yield from check_rule_costs(policy.profiles, nodes)
+        yield from _check_policy(policy, nodes)
     configuration = None
     if scheduler_config is not None:
         configuration, findings = read_scheduler_config(scheduler_config)
@@ -124,8 +153,21 @@ def diagnose(
         yield from _check_configuration(configuration, policy, mode)
         yield from check_own_pods(configuration, own)
     extenders = configuration.extenders if configuration else ()
+    if policy is not None and policy_path is not None and mode != SCHEDULE and _may_score(extenders):
+        yield from check_scores(policy, policy_path)
     for config in extenders or ([extender] if extender else []):
         yield from check_endpoint(config, [node.name for node in nodes])
+
+
+def _may_score(extenders: Sequence[ExtenderConfig]) -> bool:
+    """Returns False if kube-scheduler's configuration is known and never calls prioritize."""
+    return not extenders or any(config.prioritize_verb for config in extenders)
+
+
+def _check_policy(policy: Policy, nodes: Sequence[Node]) -> Iterator[Finding]:
+    yield from (warn("policy", note, "remove it, or correct the name") for note in policy.notes)
+    if nodes:
+        yield from check_rule_costs(policy.profiles, nodes)
 
 
 def _check_configuration(configuration: Policy, policy: Policy | None, mode: str) -> Iterator[Finding]:
@@ -148,6 +190,13 @@ def _policy(path: Path, access: ClusterAccess, mode: str) -> tuple[Policy | None
         )
     if mode == SCHEDULE and (unsupported := [text for profile in policy.profiles for text in profile.unsupported]):
         return policy, fail("policy", "; ".join(unsupported), "correct it; `extender schedule` does not start with it")
+    if mode == SERVE_PREEMPTING:
+        try:
+            check_preemption(policy.profiles)
+        except ConfigurationError as error:
+            return policy, fail(
+                "policy", "; ".join(error.faults), "correct it; `extender serve` does not start with it"
+            )
     rules = [rule for profile in policy.profiles for rule in profile.rules]
     message = f"loaded {counted(len(policy.profiles), 'profile')} with {counted(len(rules), 'rule')}"
     idle = {rule.name for rule in rules if isinstance(rule, _OF_THE_LOOP)} if mode != SCHEDULE else ()

@@ -85,7 +85,9 @@ def check_endpoint(config: ExtenderConfig, names: Sequence[str] = ()) -> Iterato
         yield fail("tls-files", error.faults[0], "check certFile, keyFile and caFile in tlsConfig")
         return
     except Refused as error:
-        yield fail("reachable", f"{where}: {error}", _advice(urlsplit(where).hostname or ""))
+        yield fail(
+            "reachable", f"{where}: {error}", tls_advice(where, str(error)) or _advice(urlsplit(where).hostname or "")
+        )
         return
     try:
         yield from _readiness(caller)
@@ -94,9 +96,31 @@ def check_endpoint(config: ExtenderConfig, names: Sequence[str] = ()) -> Iterato
         if config.filter_verb and all(finding.level == "ok" for finding in verbs):
             yield _latency(caller, names)
     except ClusterError as error:
-        yield fail("reachable", f"{where}: {error}", "check its log, and that httpTimeout is long enough")
+        advice = "check its log, and that httpTimeout is long enough"
+        yield fail("reachable", f"{where}: {error}", tls_advice(where, str(error), connected=True) or advice)
     finally:
         caller.close()
+
+
+def tls_advice(url: str, error: str, *, connected: bool = False) -> str:
+    """Returns what to do about an error that is due to TLS; "" for any other error.
+
+    Args:
+        connected: True if a connection was open, and ended before an answer.
+    """
+    if "timed out" in error:
+        return ""
+    if urlsplit(url).scheme != "https":
+        return "TLS: the server may expect https: use https in urlPrefix, with tlsConfig" if connected else ""
+    if "CERTIFICATE_VERIFY_FAILED" in error:
+        return "TLS: take tlsConfig.caFile from the CA of the server's certificate, and a name that the certificate has"
+    if any(words in error for words in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")):
+        return "TLS: the server speaks http: use http in urlPrefix, or start it with --tls-cert and --tls-key"
+    if connected or "SSL" in error:
+        return (
+            "TLS: the server ended the handshake: set certFile and keyFile to a certificate that its --client-ca signed"
+        )
+    return ""
 
 
 def _advice(host: str) -> str:

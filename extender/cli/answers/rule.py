@@ -49,8 +49,8 @@ def {name}(pod: Pod, node: Node, *, label: str = "example.com/team") -> str | No
 
 ''' + _PRIORITY.replace("{name}", "prefer_{name}")
 _IN_TREE = """
-    # With `extender serve`, kube-scheduler runs the in-tree plugins, so disable them here: remove the #.
-    # multiPoint: {disabled: [{name: "*"}]}"""
+    # Beside `extender serve`, kube-scheduler runs the in-tree plugins. For other commands, remove the next line.
+    multiPoint: {disabled: [{name: "*"}]}"""
 _POLICY = """apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 profiles:
@@ -188,7 +188,7 @@ def new(name: str, folder: Path, kind: str) -> None:
     For a rule of `extender serve`, it also writes kube-scheduler.yaml, the configuration of a kube-scheduler for it.
 
     \b
-    Write one, try it, see what it changes for a pod, and serve it to kube-scheduler:
+    Write one, try it, see what it says about a pod, and serve it to kube-scheduler:
       extender rule new team_nodes
       extender rule test team_nodes.py --cluster cluster.yaml
       extender explain shop/web-0 --cluster cluster.yaml --policy policy.yaml
@@ -222,7 +222,7 @@ def _texts(name: str, kind: str) -> tuple[str, str]:
     command, scheduler = ("serve", "default-scheduler") if kind in _IN_SERVE else ("schedule", "extender")
     mapping = "from collections.abc import Mapping\n\n" if kind == "post_filter" else ""
     disabled = "\n      disabled: [{name: PrioritySort}]" if kind == "queue_sort" else ""
-    in_tree = _IN_TREE if kind == "priority" else ""
+    in_tree = _IN_TREE if kind in _IN_SERVE else ""
     return (
         _OTHER_FILE.format(
             command=command, name=name, mapping=mapping, imports=imports, rule=rule_text.format(name=name)

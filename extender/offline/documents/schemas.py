@@ -30,6 +30,7 @@ CHECKS = (
     "rights",
     "too-many-rights",
     "policy",
+    "scores-twice",
     "rule-cost",
     "scheduler-config",
     "extenders",

@@ -15,6 +15,7 @@ import trustme
 import yaml
 from click.testing import CliRunner
 
+from extender.app.doctor.endpoint_checks import tls_advice
 from extender.cli.main import cli
 from extender.errors import ConfigurationError
 from tests.app.doctor.scripted import (
@@ -514,6 +515,58 @@ def test_the_rights_of_an_account(control_plane: ControlPlane) -> None:
     finally:
         control_plane.client.request("DELETE", f"{group}/clusterroles/doctor-test")
         control_plane.client.request("DELETE", f"{group}/clusterrolebindings/doctor-test")
+
+
+@pytest.mark.parametrize(
+    ("mode", "entry", "points", "told"),
+    [
+        pytest.param([], {}, {}, r"policy\.yaml:3: profiles\[0\]\.plugins keeps .* NodeResourcesFit, .* twice", id="serve"),
+        pytest.param([], {}, {"multiPoint": {"disabled": [{"name": "*"}]}}, None, id="serve, with the rules alone"),
+        pytest.param([], {"prioritizeVerb": ""}, {}, None, id="serve, without prioritize"),
+        pytest.param(["--mode", "schedule"], {}, {}, None, id="schedule"),
+    ],
+)
+def test_in_tree_scores_beside_rules_of_the_webhook_are_named(
+    installation: Installation, mode: list[str], entry: dict[str, Any], points: dict[str, object], told: str | None
+) -> None:
+    lines = "from extender import predicate\n@predicate\ndef rule(pod, node): return True\n"
+    (installation.folder / "twice_of_doctor.py").write_text(lines)
+    plugins = {**points, "filter": {"enabled": [{"name": "twice_of_doctor:rule"}]}}
+    installation.policy += f"profiles: [{json.dumps({'plugins': plugins})}]\n"
+    installation.flags += mode
+    installation.entry = entry
+    found = [each for each in installation.examined() if each["check"] == "scores-twice"]
+    assert bool(found) == (told is not None)
+    assert told is None or re.search(told, found[0]["message"]), found
+
+
+def test_a_policy_with_which_serve_cannot_preempt_is_refused(installation: Installation) -> None:
+    lines = "from extender import predicate\n@predicate(sees_pods=True)\ndef rule(pod, node): return True\n"
+    (installation.folder / "preempting_of_doctor.py").write_text(lines)
+    off = {"disabled": [{"name": "DefaultPreemption"}]}
+    plugins = {"postFilter": off, "filter": {"enabled": [{"name": "preempting_of_doctor:rule"}]}}
+    installation.policy += f"profiles: [{json.dumps({'plugins': plugins})}]\n"
+    installation.flags += ["--preempt-for-rules"]
+    (found,) = [each for each in installation.examined() if each["check"] == "policy"]
+    assert (found["level"], "preemptForRules: no pod could be evicted" in found["message"]) == ("fail", True)
+
+
+@pytest.mark.parametrize(
+    ("url", "error", "connected", "advice"),
+    [
+        ("https://a:1/x", "[SSL: CERTIFICATE_VERIFY_FAILED] self-signed", False, "take tlsConfig.caFile from the CA"),
+        ("https://a:1/x", "[SSL: WRONG_VERSION_NUMBER] wrong version", False, "the server speaks http"),
+        ("https://a:1/x", "[SSL: TLSV13_ALERT_CERTIFICATE_REQUIRED]", True, "--client-ca signed"),
+        ("http://a:1/x", "the connection was closed", True, "the server may expect https"),
+        ("https://a:1/x", "timed out", True, ""),
+        ("http://a:1/x", "Connection refused", False, ""),
+    ],
+)
+def test_a_connection_that_ends_in_the_handshake_is_named_as_tls(
+    url: str, error: str, connected: bool, advice: str
+) -> None:
+    assert advice in tls_advice(url, error, connected=connected)
+    assert tls_advice(url, error, connected=connected).startswith("TLS: ") == bool(advice)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from extender.cli.main import cli
 from extender.errors import ConfigurationError
 from extender.plugins.users import custom_rules
+from extender.plugins.users.function import CustomRule
 from extender.policy.library import Library
 from extender.policy.loading import load
 
@@ -146,3 +147,5 @@ def test_a_new_rule_of_each_kind_runs_and_its_policy_names_it(kind: str, tmp_pat
     (profile,) = load(policy.read_bytes(), Library(folder=str(tmp_path))).profiles
     assert next(rule.name for rule in custom_rules([profile])) == f"new_{kind}:new_{kind}"
     assert profile.unsupported == ()
+    is_for_serve = (tmp_path / "kube-scheduler.yaml").exists()
+    assert is_for_serve == (not [each for each in profile.rules if not isinstance(each, CustomRule)])
