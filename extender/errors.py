@@ -103,12 +103,15 @@ class TooExpensive(DeadlineExceeded):
 class RuleUnanswered(DeadlineExceeded):
     """A user's rule missed the deadline. Its thread may still run and read the table of the decision.
 
-    `call` is a future that is done when the rule returns; None if the rule did not start.
+    Attributes:
+        call: a future that is done when the rule returns; None if the rule did not start.
+        is_left_out: True if the next decisions go on without the rule.
     """
 
     def __init__(self, message: str, call: Future[Any] | None = None) -> None:
         super().__init__(message)
         self.call = call
+        self.is_left_out = False
 
 
 class RuleHangs(Exception):

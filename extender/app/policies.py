@@ -81,6 +81,12 @@ def log_failure(rule: str, error: BaseException) -> None:
     _log.error("rule failed, its later errors of this type are only counted rule=%s", rule, exc_info=error)
 
 
+def log_left_out(rule: str, error: BaseException) -> None:
+    """Logs the failure of a rule that is ignored. Called for the first error of each type."""
+    _log.error("rule failed, pods are placed without it, its later errors of this type are only counted rule=%s", rule,
+               exc_info=error)  # fmt: skip
+
+
 def log_message(rule: str, pod: str, message: str) -> None:
     """Logs a message that a user's rule wrote about a pod."""
     _log.info("rule message rule=%s pod=%s message=%r", rule, pod, message)
@@ -253,7 +259,11 @@ class PolicyReload:
         self._seen = contents
         # A new LiveHost counts errors from 0, so the first errors of the reloaded rules are logged.
         limit = TimeLimit(self._clock, settings.decision_seconds)
-        host = LiveHost(self._telemetry, self._clock, limit, log_failure, log_message, watching(self._hanging))
+        ignores = settings.on_rule_failure == "ignore"
+        host = LiveHost(
+            self._telemetry, self._clock, limit, log_left_out if ignores else log_failure, log_message,
+            watching(self._hanging), ignores_failures=ignores,
+        )  # fmt: skip
         modules_changed = {**contents, path: b""} != {**self._adopted, path: b""}
         with fresh_imports(self._files.folder) if modules_changed else nullcontext():
             policy = policy_of(settings.policy, settings.provider, host, settings.access)

@@ -81,6 +81,8 @@ def _contradictions(settings: Settings) -> Iterator[str]:
     if settings.context and not settings.kubeconfig:
         yield "context: requires kubeconfig, which has the contexts"
     yield from _tls_contradictions(settings)
+    if settings.on_rule_failure == "ignore" and not settings.decision_seconds:
+        yield "onRuleFailure: ignore requires decisionSeconds, because a rule that hangs has no limit without it"
     if (settings.own_name or settings.own_labels) and not settings.own_namespace:
         yield "ownNamespace: required with ownName or ownLabels"
     folder = settings.prefix.strip("/") + "/"

@@ -279,6 +279,11 @@ class Settings(BaseModel):
         "time limit of a decision; 0: none; serve: the call then ends in an error, so keep it below httpTimeout (5 s);"
         " schedule: the limit of each search for a node, and of users' Reserve and Permit rules",
     )
+    on_rule_failure: Literal["fail", "ignore"] = setting(
+        "fail",
+        "fail: a rule that raises or does not answer rejects the pod; ignore: pods are placed without such a rule, and"
+        " answers, log and metrics say so; requires decisionSeconds",
+    )
     drain_seconds: Seconds = setting(
         5.0, "after SIGTERM: how long the extender still answers while not ready, so that Services notice", only="serve"
     )

@@ -52,7 +52,7 @@ from extender.runtime.ports import Binder, Binding, Check, Telemetry, always
 from extender.table import PodInfo, Table
 from extender.verbs.pod_groups.group_quorum import GroupQuorum
 from extender.verbs.pod_groups.members import without_nominated_siblings
-from extender.verbs.verb import Summary
+from extender.verbs.verb import Summary, repeated_without_late_rule
 from extender.verbs.waiting import Confirmation
 
 BOUND = ExtenderBindingResult()
@@ -320,7 +320,11 @@ class Bind:
 
     def _assume(self, info: PodInfo, profile: Profile, node: str, deadline: Deadline) -> Refusal | None:
         """Assumes the pod on the node if it still fits there; returns the refusal if it does not."""
-        return self._cache.assume(info, node, lambda table: self._check(profile, info, node, table, deadline))
+
+        def check(table: Table) -> Refusal | None:
+            return self._check(profile, info, node, table, deadline)
+
+        return repeated_without_late_rule(lambda: self._cache.assume(info, node, check))
 
     def _permit(self, info: PodInfo, profile: Profile, node: str, deadline: Deadline) -> None:
         """Waits until users' rules allow the bind. If one refuses, raises BindingFailed; the pod stays assumed."""

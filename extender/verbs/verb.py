@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol, TypeVar
+
+from extender.errors import RuleUnanswered
 
 Request = TypeVar("Request")
 Result = TypeVar("Result")
+
+
+def repeated_without_late_rule(decide: Callable[[], Result]) -> Result:
+    """Calls `decide`; calls it again if a rule did not answer, and the next decisions go on without that rule.
+
+    The first decision cannot go on, because the rule may still be reading its table. Raises the errors of `decide`.
+    """
+    try:
+        return decide()
+    except RuleUnanswered as error:
+        if not error.is_left_out:
+            raise
+    return decide()
 
 
 class Summary(NamedTuple):

@@ -18,8 +18,9 @@ from extender.extender_v1.messages import (
     ExtenderPreemptionArgs,
 )
 from extender.model.meta import NO_LABELS
+from extender.plugins.users.live_host import collect_left_out
 from extender.verbs import verb as verbs
-from extender.verbs.verb import CallObserver, Summary, Verb
+from extender.verbs.verb import CallObserver, Summary, Verb, repeated_without_late_rule
 from extender.web.answers import CLOSE, Answer, error_answer
 from extender.web.telemetry.log import LONGEST_KEY, LONGEST_TEXT, cut, inform
 from extender.web.telemetry.metrics import Metrics
@@ -123,6 +124,7 @@ class Call:
         seconds: the time from the arrival of the body to the encoded answer.
         ended_at: when the call ended, in seconds since the epoch.
         traceparent: the value of the caller's `traceparent` header.
+        left_out: the rules that failed and were ignored, separated by commas.
     """
 
     verb: str
@@ -134,6 +136,7 @@ class Call:
     seconds: float
     ended_at: float
     traceparent: str
+    left_out: str = ""
 
 
 @dataclass(frozen=True)
@@ -155,6 +158,7 @@ class Calls:
     def answer(self, verb: Verb[Any, Any], body: bytes, traceparent: str = "") -> Answer:
         """Returns the answer to `body` posted to `verb`. Raises nothing."""
         started = time.perf_counter()
+        left_out = collect_left_out()
         decision, summary = self._decide(verb, body), None
         try:
             answer, summary = self._encode(verb, decision)
@@ -162,11 +166,13 @@ class Calls:
             _log.exception("encoding an answer failed verb=%s", verb.name)
             decision = CallResult(Outcome.FAILED, decision.request, error=_internal_error(verb))
             answer = self._encode_failure(verb, decision)
+        if left_out:
+            answer = answer._replace(headers=(*answer.headers, *map(_warning, left_out.items())))
         subject, seconds = PodReference.of(decision.request), time.perf_counter() - started
         self.note(
             Call(
                 verb.name, decision.outcome, subject, summary, answer.status, decision.error, seconds, time.time(),
-                traceparent,
+                traceparent, ",".join(left_out),
             )
         )  # fmt: skip
         return answer
@@ -181,7 +187,7 @@ class Calls:
                 return CallResult(Outcome.PASSED, request, verb.allow_all(request))
             if missing:
                 return CallResult(Outcome.UNREADY, request, error=f"the extender is not ready: {missing}")
-            result = verb.decide(request)
+            result = repeated_without_late_rule(lambda: verb.decide(request))
             error = result.error if isinstance(result, _WITH_ERROR) else ""
             return CallResult(Outcome.ERROR if error else Outcome.DECIDED, request, result, error)
         except MalformedInput as error:
@@ -244,9 +250,18 @@ def _fields(call: Call) -> dict[str, object]:
         fields["pod"] = cut(f"{call.subject.namespace}/{call.subject.name}", LONGEST_KEY)
     if call.summary is not None:
         fields["nodes_in"], fields["nodes_out"] = call.summary.nodes_in, call.summary.nodes_out
+    if call.left_out:
+        fields["left_out"] = cut(call.left_out, LONGEST_TEXT)
     if call.error:
         fields["error"] = cut(call.error, LONGEST_TEXT)
     return fields
+
+
+def _warning(left_out: tuple[str, str]) -> tuple[str, str]:
+    """Returns the header that says that the answer was made without a rule. kube-scheduler reads no headers."""
+    text = f"decided without {': '.join(left_out)}"[:LONGEST_TEXT].encode("ascii", "backslashreplace").decode()
+    plain = "".join(each if each.isprintable() else " " for each in text).replace("\\", "\\\\").replace('"', '\\"')
+    return "Warning", f'199 extender "{plain}"'
 
 
 def _internal_error(verb: Verb[Any, Any]) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from werkzeug.test import Client
+from werkzeug.test import Client, TestResponse
 
 from extender import Cluster
 from extender.app.feed import feed_factory_of
@@ -125,11 +125,12 @@ RULE = "from extender import predicate\n\n@predicate\ndef rule(pod, node):\n    
 class Serving:
     """The application on the shipped cluster, with a policy that is looked at again and again."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **fields: object) -> None:
         self.folder = folder
         self.write("policy.yaml", POLICY)
         self.write("served_rules.py", RULE % "first")
-        self._settings = settings(policy=folder / "policy.yaml", policy_reload_seconds=0.02, decision_seconds=1.0)
+        always = {"policy": folder / "policy.yaml", "policy_reload_seconds": 0.02, "decision_seconds": 1.0}
+        self._settings = settings(**always, **fields)
         self.app = application(self._settings, feed_factory_of(self._settings), UnsettledWrites(10.0))
         self.client = Client(self.app)
         self.pod = json.loads(msgspec.json.encode(Cluster.load(EXAMPLE).pod("shop/web-6d5f8-m7d3x")))
@@ -138,8 +139,11 @@ class Serving:
         (self.folder / f"{name}.new").write_text(text)
         (self.folder / f"{name}.new").rename(self.folder / name)
 
+    def call(self, verb: str) -> TestResponse:
+        return self.client.post(f"/scheduler/{verb}", json={"Pod": self.pod, "NodeNames": ["general-a1"]})
+
     def reasons(self) -> set[str]:
-        answer = self.client.post("/scheduler/filter", json={"Pod": self.pod, "NodeNames": ["general-a1"]}).json
+        answer = self.call("filter").json
         assert answer is not None
         return {*answer["FailedNodes"].values(), *answer["FailedAndUnresolvableNodes"].values()}
 
@@ -149,9 +153,9 @@ class Serving:
 
 
 @pytest.fixture
-def serving(tmp_path: Path) -> Iterator[Serving]:
+def serving(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Serving]:
     path = list(sys.path)
-    made = Serving(tmp_path)
+    made = Serving(tmp_path, **getattr(request, "param", {}))
     made.app.lifecycle.start()
     yield made
     made.app.lifecycle.stop()
@@ -243,6 +247,49 @@ def test_a_rule_that_fails_where_the_one_before_fails_too_is_adopted(serving: Se
         reloads = f'extender_policy_reloads_total{{result="success"}} {1 + flag.exists()}.0'
         assert wait_until(lambda sample=reloads: sample in serving.client.get("/metrics").text)
         flag.write_text("")
+
+
+LEFT_OUT = """\
+import os, time
+from extender import predicate
+
+@predicate
+def rule(pod, node):
+    while os.path.exists({hangs!r}):
+        time.sleep(0.01)
+    return "first" if not os.path.exists({fails!r}) else 1 / 0
+"""
+IGNORING = pytest.mark.parametrize("serving", [{"on_rule_failure": "ignore"}], indirect=True)
+
+
+@IGNORING
+@pytest.mark.parametrize(
+    ("failure", "reason"),
+    [
+        pytest.param("fails", "served_rules.py:8: ZeroDivisionError: division by zero", id="raises"),
+        pytest.param("hangs", "no decision within 0.5 s: served_rules:rule has not answered", id="hangs"),
+    ],
+)
+def test_answers_go_on_without_a_rule_that_fails_and_say_so(
+    serving: Serving, failure: str, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    flags = {name: serving.folder / name for name in ("fails", "hangs")}
+    serving.write("served_rules.py", LEFT_OUT.format(**{name: str(path) for name, path in flags.items()}))
+    assert wait_until(lambda: serving.metric('extender_policy_reloads_total{result="success"}') == "1.0")
+    assert "Warning" not in serving.call("filter").headers
+    flags[failure].touch()
+    try:
+        for number in (1, 2):
+            answer = serving.call("filter")
+            assert answer.json is not None
+            assert (answer.json["NodeNames"], answer.json["Error"]) == (["general-a1"], "")
+            assert answer.headers["Warning"].startswith('199 extender "decided without served_rules:rule: ')
+            assert number == 2 or answer.headers["Warning"].endswith(f': {reason}"')
+        assert float(serving.metric('extender_rule_failures_total{rule="served_rules:rule"}')) >= 2
+        [message] = [each.getMessage() for each in caplog.records if "rule failed" in each.getMessage()]
+        assert "pods are placed without it" in message
+    finally:
+        flags[failure].unlink()
 
 
 @pytest.mark.parametrize("thread", ["memory", "collector"])

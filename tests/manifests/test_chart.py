@@ -57,6 +57,7 @@ CHANGED: dict[str, tuple[Any, dict[str, Any]]] = {
     "policy": (POLICY, {}),
     "rules": ({"mine.py": "X = 1\n"}, {"policy": POLICY}),
     "preemptForRules": (True, {"shape": "service"}),
+    "onRuleFailure": ("ignore", {}),
     "coscheduling": (True, {"shape": "service"}),
     "extraArgs": (["--log-level=debug"], {}),
     "extraEnv": ([{"name": "TZ", "value": "UTC"}], {}),

@@ -7,6 +7,9 @@ args:
 {{- if and .Values.preemptForRules (ne .Values.shape "scheduler") }}
 - --preempt-for-rules
 {{- end }}
+{{- if ne .Values.onRuleFailure "fail" }}
+- --on-rule-failure={{ .Values.onRuleFailure }}
+{{- end }}
 {{- if and .Values.coscheduling (ne .Values.shape "scheduler") }}
 - --coscheduling
 {{- end }}

@@ -26,6 +26,7 @@ _DAY_SECONDS = 86400
 _CLUSTER_SUFFIXES = (".svc", ".cluster.local")
 _BAD_REQUEST = 400
 _DENIED = (401, 403)
+_LEFT_OUT = "correct the rule; it is left out because of onRuleFailure: ignore"
 _HTML = "text/html"  # an answer in HTML does not come from an extender
 _LONGEST_TEXT = 300
 
@@ -34,6 +35,7 @@ class _Answer(NamedTuple):
     status: int
     media_type: str
     body: bytes
+    warning: str = ""
 
     @property
     def is_page(self) -> bool:
@@ -69,7 +71,8 @@ class ExtenderCaller:
         """Sends a request. Raises ClusterError if no answer arrives."""
         with self._pool.exchange(self.endpoint, request, self.config.timeout_seconds) as response:
             body = response.read()
-        return _Answer(response.status, response.header(b"content-type").partition(";")[0].strip().lower(), body)
+        media_type = response.header(b"content-type").partition(";")[0].strip().lower()
+        return _Answer(response.status, media_type, body, response.header(b"warning"))
 
 
 def check_endpoint(config: ExtenderConfig, names: Sequence[str] = ()) -> Iterator[Finding]:
@@ -93,7 +96,7 @@ def check_endpoint(config: ExtenderConfig, names: Sequence[str] = ()) -> Iterato
         yield from _readiness(caller)
         verbs = list(_verbs(caller, names))
         yield from verbs
-        if config.filter_verb and all(finding.level == "ok" for finding in verbs):
+        if config.filter_verb and all(finding.level != "fail" for finding in verbs):
             yield _latency(caller, names)
     except ClusterError as error:
         advice = "check its log, and that httpTimeout is long enough"
@@ -166,21 +169,24 @@ def _verbs(caller: ExtenderCaller, names: Sequence[str]) -> Iterator[Finding]:
         ("bindVerb", config.bind_verb, _NOT_A_REQUEST, _BAD_REQUEST),
     ):
         if verb:
-            yield _verb(caller, field, verb, body, expected_status)
+            yield from _verb(caller, field, verb, body, expected_status)
 
 
-def _verb(caller: ExtenderCaller, field: str, verb: str, body: bytes, expected_status: int) -> Finding:
+def _verb(caller: ExtenderCaller, field: str, verb: str, body: bytes, expected_status: int) -> Iterator[Finding]:
     answer = caller.post(verb, body)
     name = f"{field} {caller.config.url_prefix.rstrip('/')}/{verb}"
     if answer.is_of_extender(expected_status):
-        return ok("verbs", f"{name} answers")
+        yield ok("verbs", f"{name} answers")
+        if answer.warning:
+            yield warn("left-out", f"{name} answers with the warning {answer.warning}", _LEFT_OUT)
+        return
     fix = (
         "urlPrefix must end with the --prefix of `extender serve` (/scheduler), and the verb must have the same name as"
         " in its settings"
     )
     if answer.status in _DENIED:
         fix = "set certFile and keyFile to a certificate that --client-ca signed for a name in --client-names"
-    return fail("verbs", f"{name} answers {answer.text(expected_status)}", fix)
+    yield fail("verbs", f"{name} answers {answer.text(expected_status)}", fix)
 
 
 def _latency(caller: ExtenderCaller, names: Sequence[str]) -> Finding:

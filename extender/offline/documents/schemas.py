@@ -32,6 +32,7 @@ CHECKS = (
     "policy",
     "scores-twice",
     "rule-cost",
+    "left-out",
     "scheduler-config",
     "extenders",
     "node-cache-capable",

@@ -4,12 +4,13 @@ Start with `predicate`. `function` reads the signature, and `rule_calls` calls t
 """
 
 from extender.plugins.users.function import RuleFunction, custom_rules, put_in_force
+from extender.plugins.users.live_host import LiveHost
 from extender.plugins.users.post_filter import Nominate, post_filter
 from extender.plugins.users.predicate import PredicateFunction, predicate
 from extender.plugins.users.priority import PriorityFunction, priority
 from extender.plugins.users.queueing import pre_enqueue, queue_sort
 from extender.plugins.users.reserve import ReserveFunction, permit, post_bind, pre_bind, reserve
-from extender.plugins.users.rule_calls import LiveHost, OfflineHost
+from extender.plugins.users.rule_calls import OfflineHost
 
 DECORATORS = (
     "@predicate, @priority, @pre_enqueue, @queue_sort, @post_filter, @reserve, @permit, @pre_bind or @post_bind"

@@ -22,7 +22,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, create_model
 
-from extender.errors import RuleUnanswered
+from extender.errors import DeadlineExceeded, RuleUnanswered
 from extender.framework.events.cluster_events import Action, Resource
 from extender.framework.events.queueing_hints import EVERYTHING, Interest, Interests
 from extender.framework.permit import NO_PERMITS, PendingPermits
@@ -215,17 +215,39 @@ class CustomRule:
         except RuleUnanswered as error:
             if had_time:
                 self.report(error)
+                error.is_left_out = self.host.ignores_failures
             raise
+
+    @property
+    def is_left_out(self) -> bool:
+        """True if decisions must go on without the rule now."""
+        return self.host.leaves_out(self.name)
 
     def report(self, error: BaseException) -> None:
         """Reports the function's exception to the process. Raises the exception again if it ends the call or process.
 
-        A call that could not start, because too many earlier calls have not returned, is not reported.
+        A call that could not start, because too many earlier calls have not returned, is reported only if the decision
+        goes on without the rule.
         """
         if is_ctrl_c(error) or isinstance(error, CallEnded):
             raise error
-        if not (isinstance(error, RuleUnanswered) and error.call is None):
+        could_not_start = isinstance(error, RuleUnanswered) and error.call is None
+        if self.host.ignores_failures or not could_not_start:
             self.host.failed(self.name, error)
+
+    def ignores(self, error: BaseException) -> bool:
+        """Reports the exception; returns True if the process goes on as if the rule had accepted the pod."""
+        self.report(error)
+        return self.host.ignores_failures
+
+    def ignores_late(self, error: DeadlineExceeded) -> bool:
+        """Returns True if the decision goes on without the rule, which missed the deadline of a call.
+
+        The decision must end if the rule may still be reading its table. The next decision then leaves the rule out.
+        """
+        if isinstance(error, RuleUnanswered):  # `answer_of` has reported it
+            return self.host.ignores_failures and error.call is None
+        return self.host.ignores_failures and self.ignores(error)
 
     def failure_text(self, error: BaseException) -> str:
         """Returns the reason for the pod that says how the rule failed, in one line."""

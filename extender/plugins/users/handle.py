@@ -31,6 +31,13 @@ Tables = Callable[[], AbstractContextManager[Table]]
 class RuleHost(Protocol):
     """Provides the time to a user's rule, and receives its failures, log messages and metrics."""
 
+    @property
+    def ignores_failures(self) -> bool:
+        """True if a decision goes on without a rule that fails, as if the rule had accepted the pod."""
+
+    def leaves_out(self, rule: str) -> bool:
+        """Returns True if the rule must not be called now, because it did not answer a short while ago."""
+
     def failed(self, rule: str, error: BaseException) -> None:
         """Handles an exception of the rule or a missed deadline. Called once for a pod, and not for each node."""
 

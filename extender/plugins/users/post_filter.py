@@ -59,12 +59,16 @@ class CustomPostFilter(CustomRule):
 
     def propose(self, pod: PodInfo, refused: Mapping[str, str], table: Table) -> Proposal:
         """Returns what the function proposes, see PostFilter.propose."""
+        if self.is_left_out:
+            return Proposal()
         function = self.function(pod.pod, table)
         try:
             return self._proposal(
                 self.answer_of(partial(function, pod.pod, refused), self.host.limited(table.deadline)), table
             )
-        except DeadlineExceeded:
+        except DeadlineExceeded as error:
+            if self.ignores_late(error):
+                return Proposal()
             raise
         except BaseException as error:
             self.report(error)

@@ -12,7 +12,7 @@ import numpy as np
 from extender.errors import DeadlineExceeded
 from extender.framework.plugin import FILTER
 from extender.framework.profile import Profile
-from extender.framework.rules import Check, Predicate, Verdict
+from extender.framework.rules import NO_REFUSAL, Check, Predicate, RowCheck, Verdict
 from extender.framework.status import Code, Refusal, unresolvable
 from extender.model.node import Node
 from extender.plugins.users.function import BoundFunction, CustomRule, RuleFunction, nodes_at
@@ -68,7 +68,8 @@ def predicate(
             "Add|UpdateNodeLabel", "AssignedPod": "Delete"}. By default, `extender schedule` retries the pod after any
             event, as kube-scheduler always does. Raises TypeError for unknown words.
 
-    If the function raises or returns anything else, the node is refused, and no eviction helps.
+    If the function raises or returns anything else, the node is refused, and no eviction helps. With the setting
+    `onRuleFailure: ignore`, the function then counts as having accepted the node.
     """
     if function is not None:
         return PredicateFunction(function, sees_pods, woken_by)
@@ -82,6 +83,8 @@ class CustomPredicate(CustomRule):
     sees_pods: bool
 
     def prepare(self, pod: PodInfo, table: Table) -> Check:
+        if self.is_left_out:
+            return RowCheck(lambda _rows: NO_REFUSAL)
         function = self.function(pod.pod, table)
         check = _ColumnsCheck if self.decorated.columns else _NodeByNodeCheck
         return check(self, function, pod, table)
@@ -95,10 +98,12 @@ class CustomPredicate(CustomRule):
         """The text that replaces all reasons beyond MAX_REASONS."""
         return f"node(s) were refused by {self.name} for other reasons"
 
-    def failed(self, error: BaseException) -> Refusal:
-        """Reports that the rule failed, and returns a refusal of the node. Preemption does not consider such a node."""
-        self.report(error)
-        return unresolvable(self.name, self.failure_text(error))
+    def failed(self, error: BaseException, failed: BoolColumn) -> Verdict:
+        """Reports that the rule failed for some nodes; returns their refusal, unless the rule is ignored.
+
+        Preemption does not consider such nodes.
+        """
+        return NO_REFUSAL if self.ignores(error) else [(failed, unresolvable(self.name, self.failure_text(error)))]
 
 
 def without_users_predicates(profile: Profile) -> Profile | None:
@@ -117,7 +122,12 @@ class _CustomCheck(Check):
 
     def refuse(self, rows: Rows) -> Verdict:
         deadline = self._rule.host.limited(self._table.deadline)
-        return self._rule.answer_of(partial(self._judge, rows, deadline), deadline)
+        try:
+            return self._rule.answer_of(partial(self._judge, rows, deadline), deadline)
+        except DeadlineExceeded as error:
+            if self._rule.ignores_late(error):
+                return NO_REFUSAL
+            raise
 
     def _judge(self, rows: Rows, deadline: Deadline) -> Verdict:
         raise NotImplementedError
@@ -147,7 +157,7 @@ class _NodeByNodeCheck(_CustomCheck):
             for reason, positions in positions_by_reason.items()
         ]
         if first_error is not None:
-            verdict.append((_mask(failed, len(rows)), self._rule.failed(first_error)))
+            verdict.extend(self._rule.failed(first_error, _mask(failed, len(rows))))
         return verdict
 
     def _reason(self, node: Node | NodeInfo) -> str | None:
@@ -169,7 +179,7 @@ class _ColumnsCheck(_CustomCheck):
         except DeadlineExceeded:
             raise
         except BaseException as error:
-            return [(np.ones(len(rows), np.bool_), self._rule.failed(error))]
+            return self._rule.failed(error, np.ones(len(rows), np.bool_))
 
     def _verdict(self, answer: object, rows: int) -> Verdict:
         if not isinstance(answer, Mapping):

@@ -69,6 +69,8 @@ class CustomPriority(CustomRule):
     normalise: bool
 
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
+        if self.is_left_out:
+            return None
         try:
             deadline = self.host.limited(table.deadline)
             answers = self.answer_of(partial(self._answers, pod, table, rows, deadline), deadline)
@@ -77,7 +79,9 @@ class CustomPriority(CustomRule):
             # The scores are computed here and not in the scorer, because `prepare` must return None if the rule fails.
             scores = np.rint(points).astype(np.int64)
             return RowScorer(lambda _: scores)
-        except DeadlineExceeded:
+        except DeadlineExceeded as error:
+            if self.ignores_late(error):
+                return None
             raise
         except BaseException as error:
             self.report(error)

@@ -89,12 +89,13 @@ class CustomPreEnqueue(CustomRule):
 
     def refuse(self, pod: PodInfo, table: Table | None = None, /) -> Refusal | None:
         """Returns the refusal with the function's reason; None if the pod may be tried."""
+        if self.is_left_out:
+            return None
         try:
             function = self.function(pod.pod, table)
             reason = self._reason(answer_of(self.name, partial(_called, function, pod.pod), self.host.begin()))
         except BaseException as error:
-            self.report(error)
-            reason = self.failure_text(error)
+            reason = None if self.ignores(error) else self.failure_text(error)
         return None if reason is None else unresolvable(self.name, sendable(reason))
 
     def _reason(self, answer: object) -> str | None:
@@ -114,6 +115,8 @@ class CustomQueueSort(CustomRule):
 
     def key(self, pod: PodInfo) -> tuple[float, ...]:
         """Returns the function's answer as a tuple of numbers."""
+        if self.is_left_out:
+            return _LAST
         try:
             function = self.function(pod.pod)
             return _numbers(answer_of(self.name, partial(_called, function, pod.pod), self.host.begin()))

@@ -171,11 +171,6 @@ class CustomCall(CustomRule):
 
         return self.answer_of(call, self.host.limited(deadline), what)
 
-    def failure(self, error: BaseException) -> BindingFailed:
-        """Reports the function's exception and returns the error for the pod; raises it again if it is Ctrl-C."""
-        self.report(error)
-        return BindingFailed(self.failure_text(error))
-
     def seconds(self, answer: object, point: str) -> float:
         """Converts the function's answer to the number of seconds that the pod may wait.
 
@@ -201,12 +196,16 @@ class CustomReserve(CustomCall):
     may_wait: bool
 
     def run(self, pod: Pod, node: Node, permits: PendingPermits, deadline: Deadline) -> float:
+        if self.is_left_out:
+            return 0.0
         try:
             return self.seconds(self.call(pod, node, permits, deadline), PERMIT if self.may_wait else RESERVE)
         except (RuleUnanswered, BindingFailed):
             raise
         except BaseException as error:
-            raise self.failure(error) from None
+            if self.ignores(error):
+                return 0.0
+            raise BindingFailed(self.failure_text(error)) from None
 
     def unreserve(self, pod: Pod, node: Node, permits: PendingPermits, deadline: Deadline) -> None:
         """Calls the function that undoes what the rule did, see ReserveRule.unreserve."""
@@ -216,7 +215,7 @@ class CustomReserve(CustomCall):
         except RuleUnanswered:
             raise
         except BaseException as error:  # the other rules, and the pod itself, must still be unreserved
-            self.failure(error)
+            self.report(error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,14 +223,18 @@ class CustomPreBind(CustomCall):
     """A user's PreBind rule, with its name and arguments."""
 
     def run(self, pod: Pod, node: Node, permits: PendingPermits) -> None:
+        if self.is_left_out:
+            return
         try:
             self.seconds(self.call(pod, node, permits, self.host.begin()), PRE_BIND)
-        except RuleUnanswered as error:
-            raise BindingFailed(str(error)) from None
+        except RuleUnanswered as error:  # reported by `call`
+            if not self.host.ignores_failures:
+                raise BindingFailed(str(error)) from None
         except BindingFailed:
             raise
         except BaseException as error:
-            raise self.failure(error) from None
+            if not self.ignores(error):
+                raise BindingFailed(self.failure_text(error)) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,9 +243,11 @@ class CustomPostBind(CustomCall):
 
     def run(self, pod: Pod, node: Node, permits: PendingPermits) -> None:
         """Calls the function. An exception is only reported, because the pod is already bound."""
+        if self.is_left_out:
+            return
         try:
             self.call(pod, node, permits, self.host.begin())
         except RuleUnanswered:
             return
         except BaseException as error:
-            self.failure(error)
+            self.report(error)

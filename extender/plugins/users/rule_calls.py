@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
+from contextvars import copy_context
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -21,9 +22,8 @@ from types import FrameType
 from typing import Any, Final, Generic, TypeVar
 
 from extender.errors import DeadlineExceeded, RuleHangs, RuleUnanswered
-from extender.runtime.clock import Clock, Deadline, SystemClock, TimeLimit
+from extender.runtime.clock import Clock, Deadline, SystemClock
 from extender.runtime.near_names import with_suggestion
-from extender.runtime.ports import Telemetry
 from extender.runtime.threads import ParkedThreads
 
 T = TypeVar("T")
@@ -52,13 +52,14 @@ class RunningCall(Generic[T]):
         tries: how often `end_abandoned` has tried to end the call.
     """
 
-    __slots__ = ("_call", "_ends_at", "_places", "_thread", "answer", "rule", "tries")
+    __slots__ = ("_call", "_context", "_ends_at", "_places", "_thread", "answer", "rule", "tries")
 
     def __init__(self, rule: str, call: Callable[[], T], places: Semaphore) -> None:
         self.rule = rule
         self.answer: Future[T] = Future()
         self.tries = 0
         self._call = call
+        self._context = copy_context()
         self._places = places
         self._thread = 0  # 0 before the call and after it
         self._ends_at = inf
@@ -83,7 +84,7 @@ class RunningCall(Generic[T]):
     def _called(self) -> Callable[[], object]:
         """Calls the function; returns what stores its result or its error."""
         try:
-            return partial(self.answer.set_result, self._call())
+            return partial(self.answer.set_result, self._context.run(self._call))
         except KeyboardInterrupt as error:  # the rule itself raised this: Ctrl-C reaches only the main thread
             failure = RuntimeError(f"the rule raised {error!r}").with_traceback(error.__traceback__)
             return partial(self.answer.set_exception, failure)
@@ -239,6 +240,8 @@ def sendable(reason: str) -> str:
 class OfflineHost:
     """The RuleHost of tests and offline commands. It raises the failure of a rule, which ends the test or command."""
 
+    ignores_failures = False
+
     def __init__(self, clock: Clock = _CLOCK) -> None:
         self._clock = clock
 
@@ -258,6 +261,9 @@ class OfflineHost:
     def limited(self, deadline: Deadline) -> Deadline:
         return self.begin() if deadline.left_seconds == inf else deadline
 
+    def leaves_out(self, rule: str) -> bool:
+        return False
+
     def log(self, rule: str, pod: str, message: str) -> None:
         """Ignores the message, because nothing is logged here."""
 
@@ -270,52 +276,3 @@ class OfflineHost:
     def watch(self, rule: str, pod: str, node: str) -> AbstractContextManager[None]:
         """Does not watch the call, because the user sees when an offline command hangs."""
         return nullcontext()
-
-
-class LiveHost:
-    """The RuleHost of a running process. It counts failures, and logs the first one of each type for each rule.
-
-    Args:
-        limit: the time limit of a decision. A call outside a decision, such as PreEnqueue, gets as much time.
-        log_failure: logs a failure with its traceback.
-        log_message: logs a message that a rule wrote about a pod.
-        watch: returns a context manager for a call. If the call hangs, its pod and node are logged.
-    """
-
-    def __init__(
-        self,
-        telemetry: Telemetry,
-        clock: Clock,
-        limit: TimeLimit,
-        log_failure: Callable[[str, BaseException], None],
-        log_message: Callable[[str, str, str], None],
-        watch: Callable[[str, str, str], AbstractContextManager[None]],
-    ) -> None:
-        self._telemetry = telemetry
-        self._clock = clock
-        self._limit = limit
-        self._log_failure = log_failure
-        self.log = log_message
-        self.watch = watch
-        self._logged: set[tuple[str, type[BaseException]]] = set()
-
-    def failed(self, rule: str, error: BaseException) -> None:
-        self._telemetry.rule_failed(rule)
-        if (rule, type(error)) not in self._logged:
-            self._logged.add((rule, type(error)))
-            self._log_failure(rule, error)
-
-    def now(self) -> float:
-        return self._clock.now()
-
-    def begin(self) -> Deadline:
-        return self._limit.begin()
-
-    def limited(self, deadline: Deadline) -> Deadline:
-        return deadline
-
-    def count(self, rule: str, name: str, amount: float) -> None:
-        self._telemetry.rule_counted(rule, name, amount)
-
-    def observe(self, rule: str, name: str, value: float) -> None:
-        self._telemetry.rule_observed(rule, name, value)

@@ -46,6 +46,7 @@ FIELDS = {
     "node": "the node on which an attempt has bound the pod, or failed to bind it",
     "nodes_in": "the number of nodes in a call's request",
     "nodes_out": "the number of nodes that passed filter or were scored; 1 for a bind",
+    "left_out": "the users' rules that failed in a call and were ignored (onRuleFailure: ignore), separated by commas",
     "error": "the error that a call returned to kube-scheduler, or the reason why an attempt has not bound the pod",
     "trace_id": "the trace of a call or an attempt, taken from the caller's header `traceparent` if there is one",
     "command": "the command that has started: serve or schedule",

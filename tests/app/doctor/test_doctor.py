@@ -520,7 +520,9 @@ def test_the_rights_of_an_account(control_plane: ControlPlane) -> None:
 @pytest.mark.parametrize(
     ("mode", "entry", "points", "told"),
     [
-        pytest.param([], {}, {}, r"policy\.yaml:3: profiles\[0\]\.plugins keeps .* NodeResourcesFit, .* twice", id="serve"),
+        pytest.param(
+            [], {}, {}, r"policy\.yaml:3: profiles\[0\]\.plugins keeps .* NodeResourcesFit, .* twice", id="serve"
+        ),
         pytest.param([], {}, {"multiPoint": {"disabled": [{"name": "*"}]}}, None, id="serve, with the rules alone"),
         pytest.param([], {"prioritizeVerb": ""}, {}, None, id="serve, without prioritize"),
         pytest.param(["--mode", "schedule"], {}, {}, None, id="schedule"),
