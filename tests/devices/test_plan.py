@@ -83,6 +83,28 @@ def test_the_allocation_selects_the_nodes_with_access(selecting: Object, node_se
     assert found.get("nodeSelector") == node_selector
 
 
+LISTS = [{"strings": ["x", "y"]}, {"ints": [1, 2]}, {"bools": [True]}, {"versions": ["1.2.3"]}, {"strings": []}]
+
+
+@pytest.mark.parametrize("listed", LISTS, ids=str)
+@pytest.mark.parametrize(
+    "cel",
+    [
+        pytest.param((), id="no selector"),
+        pytest.param((f'device.driver == "{GPU}"',), id="the driver alone"),
+        pytest.param((f'device.attributes["{GPU}"].model == "big"',), id="another attribute"),
+    ],
+)
+def test_a_list_attribute_is_nothing_to_a_claim_that_does_not_read_it(listed: Object, cel: tuple[str, ...]) -> None:
+    attributes = {"roots": listed, "model": {"string": "big"}}
+    found = allocation(
+        CLASS,
+        make_claim("c", make_request("r", "gpu", *cel)),
+        make_resource_slice("a", GPU, {"name": "x", "attributes": attributes}),
+    )
+    assert [each["device"] for each in found["devices"]["results"]] == ["x"]
+
+
 def test_a_device_that_binds_to_its_node_selects_this_node() -> None:
     attached = make_device("x", bindsToNode=True, bindingConditions=["Attached"], bindingFailureConditions=["Failed"])
     found = allocation(

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from extender.app.doctor.scheduler_config import read_scheduler_config
+from extender.policy.library import Library
+from extender.policy.loading import load
 from tests.policy.scheduler_files import RECORDED, scheduler_file, verdict
 from tests.stock.build import Binaries
 
@@ -33,6 +35,35 @@ def test_recorded_verdicts_of_kube_scheduler(tmp_path: Path) -> None:
         if bool(ours) != bool(entry["refusal"]):
             different.append({**entry, "ours": ours})
     assert different == []
+
+
+OFF = {"disabled": [{"name": "*"}]}
+SORTED_TWICE = [
+    {"schedulerName": "a"},
+    {"schedulerName": "b", "plugins": {"queueSort": {"enabled": [{"name": "PrioritySort"}], **OFF}}},
+]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"profiles": [{"plugins": {"filter": {"enabled": [{"name": "lenient_rules:rule"}]}}}]},
+        {"watch": [{"apiVersion": "example.com/v1", "kind": "RackPower"}]},
+        {"featureGates": {"DRAFractionalCapacityRange": True}},
+        {"profiles": [{"plugins": {"queueSort": OFF}}]},
+        {"profiles": [{"plugins": {"bind": OFF}}]},
+        {"profiles": SORTED_TWICE},
+    ],
+    ids=["a rule", "watch", "featureGates", "no queueSort", "no bind", "queueSort in other words"],
+)
+def test_a_policy_may_have_what_kube_scheduler_refuses(fields: dict[str, object], tmp_path: Path) -> None:
+    rules = "from extender import predicate\n\n@predicate\ndef rule(pod, node): ...\n"
+    (tmp_path / "lenient_rules.py").write_text(rules)
+    header = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+    file = tmp_path / "policy.yaml"
+    file.write_text(json.dumps({**header, **fields}))
+    assert load(file.read_bytes(), Library(folder=str(tmp_path))).profiles
+    assert refusal(file)
 
 
 @pytest.mark.stock

@@ -1,4 +1,4 @@
-"""Defines controllers with their pod templates, and pods with the times of their conditions.
+"""Defines controllers with their pod templates, and pods with the times of their conditions and what they wait for.
 
 Only offline commands read these fields: they tell which pods a controller makes, and which it deletes first. The kinds
 that are watched lack them, because templates take much memory, and times would keep pods from sharing equal conditions.
@@ -16,8 +16,17 @@ class TimedCondition(Condition, frozen=True):
     last_transition_time: datetime | None = None
 
 
+class WaitingContainer(Value, frozen=True):
+    reason: str = ""
+
+
+class ContainerState(Value, frozen=True):
+    waiting: WaitingContainer | None = None
+
+
 class RestartedContainer(pod.ContainerStatus, frozen=True):
     restart_count: Int32 = 0
+    state: ContainerState | None = None
 
 
 class PodStatus(pod.PodStatus, frozen=True):

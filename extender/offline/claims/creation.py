@@ -315,7 +315,7 @@ def _store_volume_claim(state: ClusterState, claim: PersistentVolumeClaim) -> No
     or a provisioner for it.
     """
     if claim.spec.storage_class_name is None and BETA_STORAGE_CLASS_ANNOTATION not in claim.annotations:
-        claim = replace(claim, spec=replace(claim.spec, storage_class_name=_default_class(state.objects)))
+        claim = replace(claim, spec=replace(claim.spec, storage_class_name=default_class(state.objects)))
     volume = _volume_of(state, claim)
     if volume is not None:
         state.add(volume)
@@ -365,7 +365,7 @@ def _provisioned(claim: PersistentVolumeClaim, storage_class: StorageClass) -> P
     return bound(PersistentVolume(metadata=ObjectMeta(name=name, uid=name), spec=spec), claim)
 
 
-def _default_class(objects: Objects) -> str | None:
+def default_class(objects: Objects) -> str | None:
     """Returns the name of the newest StorageClass that is marked as the default; None if no class is marked."""
     defaults = [each for each in objects.all(StorageClass).values() if each.annotations.get(_DEFAULT_CLASS) == "true"]
     newest = min(defaults, key=lambda each: (-each.metadata.created_seconds, each.name), default=None)

@@ -168,6 +168,8 @@ class PendingPodPart(DocumentPart):
     preempts: str | None
     condition: ConditionPart | None
     """What the pod's scheduler wrote, if it contradicts the cause."""
+    workload: str
+    """What made the pod, such as `Deployment web`; empty if no controller did."""
 
 
 class PendingPodsDocument(Document):

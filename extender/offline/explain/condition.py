@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
 from extender.model.meta import Condition
 from extender.model.pod import Pod
-from extender.model.scheduling.controllers import TimedCondition
+from extender.model.scheduling.controllers import RestartedContainer, TimedCondition
 
+_STARTING = frozenset(("", "ContainerCreating", "PodInitializing"))
+_NO_IMAGE = frozenset(
+    (
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "ErrImageNeverPull",
+        "InvalidImageName",
+        "ImageInspectError",
+        "RegistryUnavailable",
+    )
+)
 _NO_VERDICT = frozenset(("SchedulingGated", ""))
 # "0/3 nodes are available: 2 Insufficient cpu." -> "Insufficient cpu"
 _HEAD, _COUNT = re.compile(r"\d+/\d+ nodes are available: "), re.compile(r"\d+ ")
@@ -38,6 +50,19 @@ class SchedulerCondition:
     def to_dict(self) -> dict[str, Any]:
         """Returns {"author", "since", "reason", "message"}, ready for JSON."""
         return {**asdict(self), "since": self.since.isoformat() if self.since else None}
+
+
+def blocked_containers(pod: Pod) -> Iterator[str]:
+    """Yields what keeps each container of a bound pod from starting, as kubelet says; no scheduler can help then."""
+    images = {each.name: each.image for each in (*pod.init_containers, *pod.containers)}
+    for each in (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ())):
+        waiting = each.state.waiting if isinstance(each, RestartedContainer) and each.state else None
+        if waiting is None or waiting.reason in _STARTING:
+            continue
+        if waiting.reason in _NO_IMAGE:
+            yield f"container {each.name} cannot pull its image {images.get(each.name, '')} ({waiting.reason})"
+        else:
+            yield f"container {each.name} waits ({waiting.reason})"
 
 
 def pod_scheduled(pod: Pod) -> Condition | None:

@@ -18,7 +18,7 @@ from extender.offline.documents.codes import CauseCode, code_of
 from extender.offline.explain.changes.search import suggested_changes
 from extender.offline.explain.changes.suggestion import SuggestedChange
 from extender.offline.explain.choice import Waterfall, decided_by, waterfall
-from extender.offline.explain.condition import SchedulerCondition, contradicting, pod_scheduled
+from extender.offline.explain.condition import SchedulerCondition, blocked_containers, contradicting, pod_scheduled
 from extender.offline.frames import frame
 from extender.offline.groups.verdict import GroupVerdict, GroupVerdicts
 from extender.offline.html import rendering
@@ -288,6 +288,8 @@ def status_notes(pod: Pod, state: ClusterState) -> tuple[list[str], bool]:
         notes.append(f"{text}; `extender simulate -f` places whole groups")
     if pod.node_name and state.node_of(pod) is not None and not state.nodes_unread:
         notes.append(f"it is bound to {_node_text(pod.node_name, state)}, and judged as if it were not")
+    if pod.node_name:
+        notes += [f"it has a node, so no scheduler can help it: {text}" for text in blocked_containers(pod)]
     if nominated := pod.status.nominated_node_name:
         is_tried = state.nodes_unread or state.has_node(nominated)
         outcome = "which the scheduler tries first" if is_tried else "so the scheduler tries the other nodes"

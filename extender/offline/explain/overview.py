@@ -25,6 +25,7 @@ from extender.runtime.near_names import with_suggestion
 from extender.runtime.questions import seconds_left
 from extender.runtime.text import age_of, aligned, counted, printable
 
+_TEMPLATE_HASH = "pod-template-hash"
 SHARE = 0.2
 """The part of the remaining time that the decision about one pod of a list may take."""
 FITS = "fits on a node now"
@@ -46,6 +47,7 @@ class PendingPod:
         nodes: the number of all nodes.
         preempts: the node on which preemption would make room for the pod; empty if preemption does not help.
         condition: what the pod's scheduler wrote, if it contradicts the cause; the blocker has it too.
+        workload: what made the pod, such as `Deployment web`; empty if no controller did.
     """
 
     namespace: str
@@ -58,6 +60,7 @@ class PendingPod:
     nodes: int
     preempts: str
     condition: SchedulerCondition | None = None
+    workload: str = ""
 
     @property
     def verdict(self) -> str:
@@ -222,7 +225,9 @@ def _judged(state: ClusterState, pod: Pod, groups: GroupVerdicts) -> PendingPod:
         is_of_rule = isinstance(error, RuleUnanswered)
         cause = str(error) if is_of_rule else explained("no verdict within its share of the time", error)
         since = pod.metadata.creation_timestamp
-        return PendingPod(pod.namespace, pod.name, since, CauseCode.NO_VERDICT, cause, cause, 0, 0, "")
+        return PendingPod(
+            pod.namespace, pod.name, since, CauseCode.NO_VERDICT, cause, cause, 0, 0, "", workload=_workload(pod)
+        )
 
 
 def _summary(explanation: Explanation, state: ClusterState) -> PendingPod:
@@ -264,7 +269,28 @@ def _summary(explanation: Explanation, state: ClusterState) -> PendingPod:
         len(decision.nodes),
         preempts or "",
         explanation.condition,
+        _workload(pod),
     )
+
+
+def _workload(pod: Pod) -> str:
+    """Returns the kind and name of the pod's controller; of its Deployment, if that named the ReplicaSet."""
+    owner = pod.controller
+    if owner is None:
+        return ""
+    template_hash = pod.labels.get(_TEMPLATE_HASH)
+    if owner.kind == "ReplicaSet" and template_hash and owner.name.endswith(f"-{template_hash}"):
+        return f"Deployment {owner.name.removesuffix(f'-{template_hash}')}"
+    return f"{owner.kind} {owner.name}"
+
+
+def _folded(pods: Iterable[PendingPod]) -> Iterable[list[PendingPod]]:
+    """Groups the pods of a workload whose lines differ in nothing but names and ages."""
+    siblings: dict[object, list[PendingPod]] = {}
+    for pod in pods:
+        line = pod.namespace, pod.workload or pod.name, pod.verdict, pod.blocker
+        siblings.setdefault(line, []).append(pod)
+    return siblings.values()
 
 
 def _row(group: PendingGroup) -> tuple[str, ...]:
@@ -325,9 +351,10 @@ def as_text(
         yield ""
         yield printable(f"{cause}: {counted(len(its_pods), 'pod')}")
         lines = [("  NAMESPACE", "NAME", "AGE", "NODES", "BLOCKED BY")]
-        for pod in its_pods:
+        for pod, *others in _folded(its_pods):
+            name = f"{pod.name} and {len(others)} more of {pod.workload}" if others else pod.name
             created = age_of(pod.since, now) if pod.since else "<unknown>"
             written = pod.condition.since if pod.condition else None
             blocker = f"{pod.blocker} ({age_of(written, now)} ago)" if written else pod.blocker
-            lines.append((f"  {pod.namespace}", pod.name, created, pod.verdict, blocker))
+            lines.append((f"  {pod.namespace}", name, created, pod.verdict, blocker))
         yield from aligned(lines)

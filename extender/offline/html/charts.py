@@ -1,8 +1,9 @@
-"""Computes the charts on pages: a map of all nodes, and a waterfall chart that compares the scores of two nodes."""
+"""Computes what pages draw: a map of all nodes, a waterfall chart of two nodes' scores, and a list of pending pods."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,9 @@ from extender.runtime.text import rounded
 _CELL, _GAP = 10, 1
 _SHADES = 9
 _MOST_REASONS, _MOST_ZONES = 7, 12
-_FEWEST_COLUMNS, _MOST_COLUMNS = 10, 100
+_FEWEST_COLUMNS, _MOST_COLUMNS = 8, 100
+_MOST_NAMED_COLUMNS = 10  # squares of wider maps are too small for names
+_LINE_CHARACTERS, _MOST_LINES = 10, 4  # of a name in a square
 CORDONED, NONE, BEST, FITS, OTHER = "cordoned", "none", "best", "fits", "other"
 
 
@@ -36,7 +39,11 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ZoneMap:
-    """The nodes of a zone as a grid. `paths` yields (CSS class, SVG path data) for each colour."""
+    """The nodes of a zone as a grid of squares.
+
+    `paths` yields (CSS class, SVG path data) for each colour. `names` yields (x, y, lines) for each square, if squares
+    are large enough for the names of their nodes.
+    """
 
     title: str
     cells: Sequence[Cell]
@@ -59,6 +66,25 @@ class ZoneMap:
             squares.setdefault(cell.shade, []).append(f"M{x} {y}h{side}v{side}h-{side}z")
         yield from ((shade, "".join(parts)) for shade, parts in squares.items())
 
+    @property
+    def names(self) -> Iterator[tuple[float, float, Sequence[str]]]:
+        if self.columns > _MOST_NAMED_COLUMNS:
+            return
+        for i, cell in enumerate(self.cells):
+            yield i % self.columns * _CELL + _GAP / 2, i // self.columns * _CELL, _lines(cell.name)
+
+
+def _lines(name: str) -> Sequence[str]:
+    """Breaks a node's name into lines, if possible after a `-` or `.`; leaves out the end of a very long name."""
+    lines = [""]
+    for part in re.findall(rf"[^-.]{{1,{_LINE_CHARACTERS}}}[-.]?|[-.]", name):
+        if len(lines[-1]) + len(part) <= _LINE_CHARACTERS:
+            lines[-1] += part
+        else:
+            lines.append(part)
+    lines = [line for line in lines if line]
+    return lines if len(lines) <= _MOST_LINES else [*lines[: _MOST_LINES - 1], f"{lines[_MOST_LINES - 1][:-1]}…"]
+
 
 @dataclass(frozen=True, slots=True)
 class NodeMap:
@@ -67,6 +93,11 @@ class NodeMap:
     title: str
     groups: Sequence[ZoneMap]
     legend: Sequence[Key]
+
+    @property
+    def is_named(self) -> bool:
+        """True if the squares show the names of the nodes."""
+        return any(True for group in self.groups for _ in group.names)
 
     @property
     def data(self) -> dict[str, Any]:
@@ -125,6 +156,18 @@ def by_verdict(document: Mapping[str, Any], explanation: Mapping[str, Any]) -> N
     meanings[OTHER] = "other reasons"
     legend = [Key(shade, text, counts[shade]) for shade, text in meanings.items() if counts[shade]]
     return NodeMap(f"verdict for {explanation['pod']}", _grouped(document, cells), legend)
+
+
+def by_cause(pods: Sequence[Mapping[str, Any]]) -> list[tuple[str, int, list[list[tuple[int, Mapping[str, Any]]]]]]:
+    """Returns (cause, number of pods, rows) for each cause of the pending pods, in the form of PendingPod.to_dict.
+
+    A row is a list of (position in `pods`, pod): the pods of a workload that differ in nothing but names and ages.
+    """
+    causes: dict[str, dict[object, list[tuple[int, Mapping[str, Any]]]]] = {}
+    for position, pod in enumerate(pods):
+        line = (pod["namespace"], pod["workload"] or pod["name"], pod["available"], pod["preempts"], pod["blocker"])
+        causes.setdefault(pod["cause"], {}).setdefault(line, []).append((position, pod))
+    return [(cause, sum(map(len, rows.values())), list(rows.values())) for cause, rows in causes.items()]
 
 
 def _grouped(document: Mapping[str, Any], cells: Sequence[Cell]) -> list[ZoneMap]:

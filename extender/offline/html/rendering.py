@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 
 from markupsafe import Markup, escape
 
-from extender.offline.html.charts import by_free_resource, by_verdict, waterfall_steps
+from extender.offline.html.charts import by_cause, by_free_resource, by_verdict, waterfall_steps
 from extender.runtime.text import printable, rounded
 
 if TYPE_CHECKING:
@@ -151,6 +151,7 @@ def _templates() -> Environment:
     )
     environment.filters["pointer"] = pointer_part
     environment.globals.update(
-        by_free_resource=by_free_resource, by_verdict=by_verdict, waterfall_steps=waterfall_steps, rounded=rounded
-    )
+        by_cause=by_cause, by_free_resource=by_free_resource, by_verdict=by_verdict, waterfall_steps=waterfall_steps,
+        rounded=rounded,
+    )  # fmt: skip
     return environment

@@ -30,6 +30,8 @@ from tests.offline.explain.test_changes import ROOMY, changes
 
 GPU_NODE = [make_node("gpu").obj(), make_resource_slice("gpu", "gpu.example.com", "a", "b"), make_device_class("gpu")]
 OLD, FAST = make_storage_class("old", wait=False), make_storage_class("fast")
+SECURE = make_storage_class("secure")
+SECURE["metadata"] = {"name": "secure", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}
 MINE = make_pod("p").pvc("data").obj()
 ASKING = make_pod("p").resource_claim("gpus").obj()
 
@@ -61,6 +63,13 @@ def in_zone(zone: str) -> list[Object]:
             "volume-claim",
             "create PersistentVolumeClaim default/data with StorageClass fast",
             id="a claim that is missing",
+        ),
+        pytest.param(
+            MINE,
+            [ROOMY, FAST, SECURE],
+            "volume-claim",
+            "create PersistentVolumeClaim default/data with StorageClass secure",
+            id="the default class comes first",
         ),
         pytest.param(
             MINE,

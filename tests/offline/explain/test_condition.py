@@ -72,3 +72,24 @@ def test_the_cause_in_the_list_is_the_one_that_can_change() -> None:
     summary = Cluster.from_objects([*NODES, pool, writer, pod]).explain_pending()[0]
     assert summary.cause == "Insufficient cpu"
     assert summary.available == 0
+
+
+@pytest.mark.parametrize(
+    ("state", "cause"),
+    [
+        ({"waiting": {"reason": "ImagePullBackOff"}}, ["cannot pull its image nope:1 (ImagePullBackOff)"]),
+        ({"waiting": {"reason": "ErrImagePull", "message": "no"}}, ["cannot pull its image nope:1 (ErrImagePull)"]),
+        ({"waiting": {"reason": "CrashLoopBackOff"}}, ["waits (CrashLoopBackOff)"]),
+        ({"waiting": {"reason": "ContainerCreating"}}, []),
+        ({"running": {"startedAt": "2026-11-21T11:57:00Z"}}, []),
+        (None, []),
+    ],
+)
+@pytest.mark.parametrize("field", ["containerStatuses", "initContainerStatuses"])
+def test_a_bound_pod_says_what_keeps_it_from_starting(field: str, state: Object | None, cause: list[str]) -> None:
+    pod = make_pod("p").node("n1").obj()
+    pod["spec"]["containers"] = [{"name": "c", "image": "nope:1"}]
+    pod["status"] = {"phase": "Pending", field: [{"name": "c", "image": "nope:1", "state": state}]}
+    notes = Cluster.from_objects([*NODES, pod]).explain("default/p").notes
+    about = [each for each in notes if each.startswith("it has a node, so no scheduler can help it: ")]
+    assert [each.partition(": container c ")[2] for each in about] == cause

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 
 import pytest
 
 from extender import Cluster
 from extender.offline.explain.overview import as_text, none_pending
+from extender.offline.html.charts import by_cause
 from extender.offline.manifests.objects import to_objects
 from extender.offline.state import ClusterState
 from extender.runtime.text import age
@@ -36,6 +38,26 @@ def test_the_same_causes_stand_together_the_most_frequent_first() -> None:
 def test_the_pending_pods_of_one_namespace_are_explained() -> None:
     pods = Cluster.from_objects([NODE, *PODS]).explain_pending("lab")
     assert {each.name for each in pods} == {"gated", "fine"}
+
+
+def test_pods_of_a_workload_with_the_same_line_are_one_line() -> None:
+    replicas = [
+        make_pod(f"web-6d5f8-{name}", "shop")
+        .label({"pod-template-hash": "6d5f8"})
+        .owner("ReplicaSet", "web-6d5f8")
+        .req(cpu=cpu)
+        .created(f"2026-11-21T{hour}:00:00Z")
+        .obj()
+        for name, cpu, hour in (("a", "9", "10"), ("b", "9", "09"), ("c", "8", "11"), ("d", "9", "11"))
+    ]
+    alone = make_pod("web-0", "shop").owner("StatefulSet", "web").req(cpu="9").obj()
+    pods = Cluster.from_objects([NODE, *replicas, alone]).explain_pending()
+    assert {each.workload for each in pods} == {"Deployment web", "StatefulSet web"}
+    shown = list(as_text(pods, [], NOW))
+    names = [re.split(r"\s{2,}", line)[2] for line in shown if line.startswith("  shop")]
+    assert sorted(names) == ["web-0", "web-6d5f8-b and 2 more of Deployment web", "web-6d5f8-c"]
+    [(_, count, rows)] = by_cause([pod.to_dict() for pod in pods])
+    assert (count, sorted(map(len, rows))) == (5, [1, 1, 3])
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import colorsys
+import re
 from collections import Counter
 from typing import Any
 
 import pytest
 
 from extender.offline.html.charts import by_free_resource, by_verdict, waterfall_steps
+from extender.offline.html.rendering import asset
 
 
 def document(count: int, zones: int = 3) -> dict[str, Any]:
@@ -42,6 +45,35 @@ def test_a_node_is_where_the_script_looks_for_it() -> None:
             assert f"M{x} {y}h" in dict(group.paths)[cell.shade]
             assert x < group.width
             assert y < group.height
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("gpu-a1", ["gpu-a1"]),
+        ("ip-10-0-12-34.eu-west-1", ["ip-10-0-", "12-34.eu-", "west-1"]),
+        ("a" * 25, ["a" * 10, "a" * 10, "a" * 5]),
+        ("b-" * 30, ["b-b-b-b-b-"] * 3 + ["b-b-b-b-b…"]),
+        ("", []),
+    ],
+)
+def test_a_square_has_the_name_of_its_node(name: str, lines: list[str]) -> None:
+    node = {"name": name, "zone": "", "ready": True, "allocatable": [1], "requested": [0]}
+    drawn = by_free_resource({"resources": ["cpu"], "nodes": [node]}, "cpu")
+    assert [list(each) for _, _, each in drawn.groups[0].names] == [lines]
+
+
+def test_squares_that_are_too_small_have_no_name() -> None:
+    assert not by_free_resource(document(5000), "cpu").is_named
+
+
+@pytest.mark.parametrize("scheme", [0, 1])
+def test_no_reason_for_a_refusal_has_the_colour_of_a_free_node_or_of_one_that_fits(scheme: int) -> None:
+    colours = re.findall(r"--r\d: #(\w{2})(\w{2})(\w{2});", asset("page.css").decode())
+    assert len(colours) == 14
+    for red, green, blue in colours[7 * scheme :][:7]:
+        hue, _, _ = colorsys.rgb_to_hsv(*(int(each, 16) / 255 for each in (red, green, blue)))
+        assert not 60 / 360 < hue < 250 / 360, (red, green, blue)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from extender.model.volumes.storage import (
     VolumePhase,
     VolumeResources,
 )
+from extender.offline.claims.creation import default_class
 from extender.offline.explain.changes.suggestion import ClaimStep, steps_for_claims
 from extender.offline.state import ClusterState
 
@@ -39,9 +40,15 @@ def steps(state: ClusterState, pod: Pod) -> Iterator[ClaimStep]:
 
 def _steps_for(state: ClusterState, use: ClaimUse) -> Iterator[ClaimStep]:
     claim = state.objects.get(PersistentVolumeClaim, use.key)
-    classes = [
-        each for each in state.objects.all(StorageClass).values() if each.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
-    ][:_MOST_CLASSES]
+    default = default_class(state.objects)
+    classes = sorted(
+        (
+            each
+            for each in state.objects.all(StorageClass).values()
+            if each.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
+        ),
+        key=lambda each: each.name != default,
+    )[:_MOST_CLASSES]
     if claim is None:
         if use.owner is None:
             yield from _created(use, classes)
