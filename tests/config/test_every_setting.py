@@ -50,6 +50,7 @@ VALUES: dict[str, Any] = {
     "cpus": "any",
     "bind_rate": 7.5,
     "bind_burst": 8,
+    "on_rule_failure": "ignore",
     "drain_seconds": 0.5,
     "graceful_seconds": 0.5,
 }

@@ -73,7 +73,7 @@ def test_every_field_of_a_log_line_is_listed() -> None:
     stream = io.StringIO()
     log.configure("json", "info", stream)
     subject, summary = PodReference("u", "shop", "web-0", {}), Summary(20, 8)
-    call = Call("filter", Outcome.ERROR, subject, summary, 200, "none", 0.1, 1.0, "")
+    call = Call("filter", Outcome.ERROR, subject, summary, 200, "none", 0.1, 1.0, "", "rules:rule")
     report([call], Metrics(SystemClock(), "0"), Traces())
     pod = msgspec.convert(make_pod("p").scheduler("mine").obj(), Pod)
     SchedulerMetrics(SystemClock(), "0").attempted(Attempt(pod, "error", 0.1, 2, "409: Conflict", "n1"))

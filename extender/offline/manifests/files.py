@@ -34,6 +34,8 @@ STDIN = Path("-")
 _BLANK = re.compile(r"\s*")
 _EMPTY = "the file is empty; expected YAML or JSON, as `kubectl get -o yaml` prints it"
 _EXPECTED = "expected the output of `kubectl get nodes,pods -A -o yaml`"
+_NO_OBJECT = "expected an object with kind, apiVersion and metadata"
+_OBJECT_FIELDS = frozenset(("kind", "metadata", "items"))
 _ALONE_USELESS = OFFLINE_KINDS.keys() - KINDS.keys() - ADMISSION_KINDS.keys()  # workloads, in a file for -f
 _SUFFIXES = (".json", ".yaml", ".yml")
 
@@ -260,6 +262,8 @@ def _from_json(file: Path, data: bytes, selection: _Selection) -> Iterator[Place
     try:
         head = _HEAD.decode(data)
         items = head.items if head.items is not None and head.kind.endswith("List") else None
+        if not head.kind and not _OBJECT_FIELDS & msgspec.json.decode(data).keys():
+            raise _NoObjects(f"{file}: {_NO_OBJECT}")
         if items is None:
             yield from _one_from_json(str(file), data, head, selection)
         for number, item in enumerate(items or ()):
@@ -280,7 +284,7 @@ def _from_json(file: Path, data: bytes, selection: _Selection) -> Iterator[Place
 
 def _one_from_json(place: str, data: bytes | msgspec.Raw, head: _Head, selection: _Selection) -> Iterator[PlacedObject]:
     if not head.kind:
-        raise MalformedCluster(f"{place}: expected an object with kind, apiVersion and metadata")
+        raise MalformedCluster(f"{place}: {_NO_OBJECT}")
     kind = selection.kinds.get(head.kind)
     if kind is None:
         selection.leave_out(head.kind, head.api_version)
@@ -321,7 +325,7 @@ def _from_yaml(file: Path, data: bytes, selection: _Selection) -> Iterator[Place
     try:
         documents = list(strict_yaml.load_all(data))
         is_empty = all(document is None for document in documents)
-        has_objects = any(isinstance(each, dict) and {"kind", "metadata", "items"} & each.keys() for each in documents)
+        has_objects = any(isinstance(each, dict) and _OBJECT_FIELDS & each.keys() for each in documents)
         for number, document in enumerate(documents if has_objects else (), 1):
             place = f"{file}: document {number}"
             for item_place, item in _items(place, document):
@@ -333,14 +337,14 @@ def _from_yaml(file: Path, data: bytes, selection: _Selection) -> Iterator[Place
     if is_empty:
         raise _NoObjects(f"{file}: {_EMPTY}")
     if not has_objects:
-        raise _NoObjects(f"{file}: document 1: expected an object with kind, apiVersion and metadata")
+        raise _NoObjects(f"{file}: document 1: {_NO_OBJECT}")
 
 
 def _items(place: str, document: object) -> Iterator[tuple[str, Mapping[str, object]]]:
     if document is None:  # the document between two separators is empty
         return
     if not isinstance(document, dict):
-        raise MalformedCluster(f"{place}: expected an object with kind, apiVersion and metadata")
+        raise MalformedCluster(f"{place}: {_NO_OBJECT}")
     kind, items = document.get("kind"), document.get("items")
     if not (isinstance(kind, str) and kind.endswith("List") and isinstance(items, list | None)):
         yield place, document

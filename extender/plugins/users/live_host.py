@@ -93,7 +93,9 @@ class LiveHost:
     def limited(self, deadline: Deadline) -> Deadline:
         """Returns the deadline; or one in half the time, so that there is time to go on without the rule."""
         seconds = deadline.left_seconds
-        return Deadline(self._clock, seconds / 2) if self.ignores_failures and 0 < seconds < inf else deadline
+        if not (self.ignores_failures and 0 < seconds < inf):
+            return deadline
+        return Deadline(self._clock, round(seconds / 2, 1) or seconds / 2)  # a round number for messages
 
     def count(self, rule: str, name: str, amount: float) -> None:
         self._telemetry.rule_counted(rule, name, amount)

@@ -158,10 +158,13 @@ def test_files_of_a_folder_that_hold_no_objects_are_left_out_with_one_note(tmp_p
     (tmp_path / "values.yaml").write_text("replicas: 3\n")
     (tmp_path / "empty.yaml").write_text("# nothing\n")
     (tmp_path / "kustomization.yaml").write_text("resources: [cluster.yaml]\n")
+    (tmp_path / "dashboard.json").write_text('{"panels": [{"kind": "graph"}]}')
+    (tmp_path / "patch.json").write_text('[{"op": "remove", "path": "/spec"}]')
     written(tmp_path, NODE)
     notes: list[str] = []
     assert [each.name for each in load_snapshot(tmp_path, notes=notes)] == ["n"]
-    assert notes == ["left out, because they hold no objects: Chart.yaml, empty.yaml, kustomization.yaml, values.yaml"]
+    named = "Chart.yaml, dashboard.json, empty.yaml, kustomization.yaml, patch.json, values.yaml"
+    assert notes == [f"left out, because they hold no objects: {named}"]
 
 
 def test_templates_of_a_chart_are_left_out_with_one_note(tmp_path: Path) -> None:
