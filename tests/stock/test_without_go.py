@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.stock.test_build import install_go
 
 pytestmark = pytest.mark.processes
 
@@ -34,3 +37,11 @@ def test_without_go_tests_that_are_deselected_by_name_are_not_missed(tmp_path: P
     ended = run(tmp_path, "-m", "not stock", "tests/stock/test_noopext.py", "tests/runtime/test_ticker.py")
     assert ended.returncode == pytest.ExitCode.OK
     assert "2 deselected" in ended.stdout
+
+
+def test_the_tests_that_need_no_server_come_first_while_servers_are_built(tmp_path: Path) -> None:
+    install_go(tmp_path)
+    ended = run(tmp_path, "-v", "tests/stock/test_noopext.py", "tests/runtime/test_ticker.py")
+    assert "stock: building kube-apiserver ...\nstock: built kube-apiserver in " in ended.stderr
+    assert re.findall(r"^tests/\S+", ended.stdout, re.M)[0] == "tests/runtime/test_ticker.py"
+    assert "2 errors" in ended.stdout  # what the script builds is no server
