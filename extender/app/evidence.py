@@ -22,11 +22,14 @@ class CacheEvidence:
         self._cache = cache
 
     def nothing_waits(self) -> bool:
-        """Returns True if all pods have nodes and all claims have devices, so a late write could change nothing."""
+        """Returns True if all pods have nodes and all claims have devices, so a late write could change nothing.
+
+        Only what the watch shows counts. A pod that is assumed here may wait, and another process may be binding it.
+        """
         claims = self._cache.objects(ResourceClaim.__name__).values()
         if any(isinstance(claim, ResourceClaim) and claim.allocation is None for claim in claims):
             return False
-        return all(pod.node_name for pod in self._cache.pods().values())
+        return all(pod.state is PodState.ADDED for pod in self._cache.pods().values())
 
     def shows(self, binding: Binding) -> bool:
         """Returns True if the watch has shown that the pod is on a node, or that it was deleted."""

@@ -46,6 +46,13 @@ def test_nothing_waits(cache: Cache, pods: list[Builder], claims: list[Object], 
     assert CacheEvidence(cache).nothing_waits() is nothing
 
 
+def test_a_pod_that_is_only_assumed_on_a_node_waits(cache: Cache) -> None:
+    """Its bind may have failed, and another leader may be binding it elsewhere."""
+    cache.replaced("Pod", [pod_of(make_pod("p").uid("u"))])
+    assume_unsettled(cache, [BINDING])
+    assert not CacheEvidence(cache).nothing_waits()
+
+
 def test_the_watch_has_shown_a_binding_once_the_pod_has_a_node_or_is_gone(cache: Cache) -> None:
     evidence = CacheEvidence(cache)
     waiting = pod_of(make_pod("p").uid("u"))
