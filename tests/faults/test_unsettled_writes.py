@@ -323,8 +323,8 @@ class Stage:
             threading.Thread(target=self._bind_first, daemon=True).start()
         if self.case.fate is Fate.ANSWERED:
             assert wait_until(lambda: kind.given_away(self.scene))
-        else:
-            assert wait_until(lambda: self.proxy.held)
+        else:  # with late watches, the process learns of the pod late
+            assert wait_until(lambda: self.proxy.held, END_SECONDS)
         self.sent_at = time.monotonic()
 
     def end(self) -> None:
