@@ -280,6 +280,15 @@ def test_another_host_beside_the_header_is_refused(ours: Server, sent: bytes) ->
     assert reply.headers["connection"] == "close"
 
 
+def test_a_refused_caller_is_not_asked_for_the_body(ours: Server) -> None:
+    with (wire := ours.connect()).socket:
+        head, _, _ = request_of(
+            "POST /scheduler/filter", "Host: rebound.example", JSON, "Expect: 100-continue"
+        ).partition(b"{")
+        assert wire.send(head).reply().status == 403
+        assert wire.ended()
+
+
 def test_a_refusal_is_logged_and_says_what_to_do(ours: Server) -> None:
     reply = ours.ask(request_of("POST /scheduler/bind", "Host: rebound.example", JSON))
     assert "insecureBind" in json.loads(reply.body)["error"]
