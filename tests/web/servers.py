@@ -139,7 +139,11 @@ def running(command: list[str], environment: Mapping[str, str] | None = None) ->
     with subprocess.Popen(
         [sys.executable, "-m", *command], cwd=ROOT, env=env, stderr=subprocess.PIPE, text=True, process_group=0
     ) as process:
-        server, reader = _started(process)
+        try:
+            server, reader = _started(process)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)  # otherwise Popen would wait for a server that does not start
+            raise
         try:
             yield server
         finally:
