@@ -78,7 +78,13 @@ class TableMachine(RuleBasedStateMachine):
     def place(
         self, uid: int, name: str, app: str, namespace: str, devices: dict[str, str], port: int, terminating: bool
     ) -> None:
-        builder = make_pod(f"p{uid}", namespace).uid(f"u{uid}").req({"cpu": "100m", **devices}).label(app=app)
+        builder = (
+            make_pod(f"p{uid // 2}", namespace)
+            .uid(f"u{uid}")
+            .created(f"2026-01-01T00:00:{uid:02}Z")
+            .req({"cpu": "100m", **devices})
+            .label(app=app)
+        )
         builder = builder.host_port(port) if port else builder
         builder = builder.deleted() if terminating else builder
         pod = info(builder.obj())
@@ -89,6 +95,13 @@ class TableMachine(RuleBasedStateMachine):
     def take_away(self, uid: int) -> None:
         self.pods.pop(f"u{uid}", None)
         self.table.take_away(f"u{uid}")
+
+    @rule(uid=st.integers(0, 30), namespace=st.sampled_from(["default", "other"]))
+    def look_up(self, uid: int, namespace: str) -> None:
+        """Two pods may have one name, because one was created again."""
+        key = f"{namespace}/p{uid // 2}"
+        created = {pod.pod.metadata.created_seconds: pod for pod, _ in self.pods.values() if pod.pod.key == key}
+        assert self.table.pods.named(key) is (created[max(created)] if created else None)
 
     @rule(which=st.integers(0, len(QUESTIONS) - 1))
     def ask(self, which: int) -> None:
@@ -203,6 +216,47 @@ def test_removals_free_what_the_pods_request() -> None:
     rows = [table.nodes.row_of["n"], table.nodes.row_of["m"]]
     assert gone.freed(CPU)[rows].tolist() == [1000, 1000]
     assert gone.matching(QUESTIONS[1])[rows].tolist() == [0, 1]
+
+
+def test_a_pod_is_found_by_its_name_without_a_search() -> None:
+    class Counted(list[Any]):
+        searches = 0
+
+        def __iter__(self) -> Any:
+            self.searches += 1
+            return super().__iter__()
+
+    table = Table()
+    for number in range(100):
+        table.place(info(make_pod(f"p{number}").obj()), "n")
+    table.pods.infos = infos = Counted(table.pods.infos)
+    for number in range(100):
+        table.take_away(f"pod-default-p{number}")
+        found = [table.pods.named(f"default/p{other}") for other in range(100)]
+        assert [each is not None for each in found] == [other > number for other in range(100)]
+        table.place(info(make_pod(f"q{number}").obj()), "n")
+        assert table.pods.named(f"default/q{number}") is not None
+    assert infos.searches == 1
+
+
+def test_of_a_pod_and_its_successor_the_newer_is_found_by_their_name() -> None:
+    table = Table()
+    first, second = (
+        info(make_pod("web-0").uid(uid).created(created).obj())
+        for uid, created in (("first", "2026-01-01T00:00:00Z"), ("second", "2026-01-02T00:00:00Z"))
+    )
+    assert table.pods.named("default/web-0") is None
+    for order in ((first, second), (second, first)):
+        for pod in order:
+            table.place(pod, "n")
+        assert table.pods.named("default/web-0") is second
+        with table.hypothetically(removed=["second"]):
+            assert table.pods.named("default/web-0") is first
+        assert table.pods.named("default/web-0") is second
+        table.take_away("first")
+        assert table.pods.named("default/web-0") is second
+        table.take_away("second")
+        assert table.pods.named("default/web-0") is None
 
 
 def test_a_nomination_moves_and_ends() -> None:

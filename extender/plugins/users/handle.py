@@ -129,7 +129,7 @@ class ObjectLister:
             if kind is Node:
                 return table.nodes.node(table.nodes.row_of[key]) if table.nodes.has(key) else None
             if kind is Pod:
-                return next((info.pod for info in table.pods if info.pod.key == key), None)
+                return info.pod if (info := table.pods.named(key)) is not None else None
             return table.objects.of_kind(_name(kind)).get(key)
 
     @overload

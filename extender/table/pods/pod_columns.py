@@ -43,6 +43,7 @@ class PodColumns:
         self._matches = matches
         self.changes = Journal()
         self.slot_of: dict[str, int] = {}
+        self._uids_of: dict[str, list[str]] | None = None  # by key; None until `named` is called
         self.infos: list[PodInfo | None] = []
         self.row = np.full(_FIRST_CAPACITY, -1, np.intp)
         self.priority = np.zeros(_FIRST_CAPACITY, np.int64)
@@ -64,6 +65,30 @@ class PodColumns:
         info = self.infos[slot]
         assert info is not None
         return info
+
+    def named(self, key: str) -> PodInfo | None:
+        """Returns the placed pod with this key, `namespace/name`; None if there is none.
+
+        If a pod was deleted and created again, the table may have both for a moment. The newer pod is then returned.
+        """
+        if self._uids_of is None:  # most policies have no rule that asks, so they do not pay for the index
+            self._uids_of = {}
+            for info in self:
+                self._name(None, info)
+        infos = [self.info(self.slot_of[uid]) for uid in self._uids_of.get(key, ())]
+        return max(infos, key=lambda info: info.pod.metadata.created_seconds, default=None)
+
+    def _name(self, before: PodInfo | None, after: PodInfo | None) -> None:
+        """Updates the index of `named` after a slot changes from one pod, or version of a pod, to another."""
+        if self._uids_of is None:
+            return
+        if before is not None:
+            uids = self._uids_of[before.pod.key]
+            uids.remove(before.uid)
+            if not uids:
+                del self._uids_of[before.pod.key]
+        if after is not None:
+            self._uids_of.setdefault(after.pod.key, []).append(after.uid)
 
     def at(self, slots: Rows) -> list[PodInfo]:
         """Returns the pods in the given slots, all of which are in use."""
@@ -108,6 +133,7 @@ class PodColumns:
 
     def write(self, slot: int, info: PodInfo) -> None:
         """Stores the pod in the slot. If the slot has another version of the pod, both must take the same resources."""
+        self._name(self.infos[slot], info)
         self.infos[slot] = info
         self.changes.note(RESOURCES, int(self.row[slot]))
         self.priority[slot] = info.priority
@@ -117,6 +143,7 @@ class PodColumns:
         """Frees the pod's slot; returns the pod and the row of its node."""
         slot = self.slot_of.pop(uid)
         info, row = self.info(slot), int(self.row[slot])
+        self._name(info, None)
         self.infos[slot] = None
         self.changes.note(RESOURCES, row)
         self.row[slot] = -1
