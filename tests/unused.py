@@ -113,6 +113,7 @@ NODE_ADD
 # Rules of users ask them: examples/rules.
 controller_of
 count_placed
+claim_refusal
 count_owned_by
 
 # Users of the library call or read them.

@@ -27,12 +27,13 @@ from extender.framework.policy_fields import (
 from extender.framework.rules import Check, PerNode, RowCheck, RowScorer, Scorer, Scores, Verdict
 from extender.framework.status import Refusal, failed, unresolvable
 from extender.model.quantity import nano, units
+from extender.model.volumes.pod_volumes import ClaimUse
 from extender.model.volumes.storage import PersistentVolume, PersistentVolumeClaim
 from extender.table import PodInfo, Table
 from extender.table.labels import BoolColumn, Rows
 from extender.volumes.accessibility import NONE
 from extender.volumes.node_volumes import DynamicProvision, PodVolumes, StaticBinding
-from extender.volumes.volume_claims import NAME, PodVolumeClaims, pod_volume_claims
+from extender.volumes.volume_claims import NAME, PodVolumeClaims, pod_volume_claims, volume_claims
 
 _ADD_OR_UPDATE = Action.ADD | Action.UPDATE
 NODE_CONFLICT = "node(s) didn't match PersistentVolume's node affinity"
@@ -120,6 +121,15 @@ def verdict(volumes: PodVolumes) -> Verdict:
         reasons = [reason for bit, reason in enumerate(causes) if code >> bit & 1]
         refused.append((combination == code, unresolvable(NAME, *reasons)))
     return refused
+
+
+def claim_refusals(claims: Sequence[ClaimUse], table: Table, rows: Rows) -> Mapping[int, Refusal]:
+    """Returns the refusals of those of `rows` where a pod with these claims cannot get its volumes, by row."""
+    usable = volume_claims(claims, table)
+    if isinstance(usable, Refusal):
+        return dict.fromkeys(rows.tolist(), usable)
+    refused = verdict(PodVolumes(usable, table, rows))
+    return {row: refusal for mask, refusal in refused for row in rows[mask].tolist()}
 
 
 @dataclass(frozen=True, slots=True)

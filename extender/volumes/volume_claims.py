@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from extender.framework.status import Refusal, failed, unresolvable
@@ -30,15 +31,18 @@ class PodVolumeClaims:
 
 
 def pod_volume_claims(pod: PodInfo, table: Table) -> PodVolumeClaims | Refusal | None:
-    """Returns the pod's claims, or None if it has none.
+    """Returns the pod's claims, or None if it has none. Returns a Refusal as `volume_claims` does."""
+    return volume_claims(pod.claims, table) if pod.claims else None
+
+
+def volume_claims(uses: Iterable[ClaimUse], table: Table) -> PodVolumeClaims | Refusal:
+    """Returns the claims that a pod with these volumes uses.
 
     Returns a Refusal if the pod cannot use a claim, or if a claim is not bound and its class does not wait until the
     pod has a node (WaitForFirstConsumer).
     """
-    if not pod.claims:
-        return None
     claims: list[PersistentVolumeClaim] = []
-    for use in pod.claims:
+    for use in uses:
         claim = _usable(use, table)
         if isinstance(claim, Refusal):
             return claim

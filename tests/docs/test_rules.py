@@ -5,22 +5,41 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from extender.framework.rules import Predicate
+from extender.plugins.users import OfflineHost
+from extender.plugins.volume_binding import BIND_CONFLICT
 from extender.policy.library import Library
 from extender.policy.loading import load
-from tests.builders import make_node, make_pod
+from tests.builders import expression, make_node, make_pod, make_pv, make_pvc, make_storage_class, node_term
+from tests.framework.cluster import refusals
 from tests.scheduler.world import NAME, World
 
 PAGE = (Path(__file__).parents[2] / "docs" / "rules.md").read_text()
-SECTION = PAGE.partition("## Reserve and Permit")[2].partition("\n## ")[0]
 
 
-def block(language: str) -> str:
-    found = re.search(rf"```{language}\n(.*?)```", SECTION, re.DOTALL)
+def block(language: str, heading: str = "## Reserve and Permit") -> str:
+    section = re.split("\n#{2,3} ", PAGE.partition(heading)[2])[0]
+    found = re.search(rf"```{language}\n(.*?)```", section, re.DOTALL)
     assert found is not None
     return found.group(1)
+
+
+def test_volume_claims() -> None:
+    namespace: dict[str, Any] = {}
+    exec(block("python", "### Volume claims"), namespace)
+    rule: Predicate = namespace["near_its_data"].rule("near", {}, OfflineHost())
+    objects = [make_node(name).label(zone=name).obj() for name in ("a", "b")]
+    objects += [make_storage_class("local", provisioner="kubernetes.io/no-provisioner")]
+    objects += [make_pv("disk", storage_class="local", node_terms=[node_term(expression("zone", "In", "a"))])]
+    objects += [make_pvc("data", storage_class="local")]
+    near = make_pod("near").annotation({"shop.example/data": "data"}).obj()
+    refused = refusals(rule, near, *objects)
+    assert {name: refusal.reasons for name, refusal in refused.items()} == {"b": (BIND_CONFLICT,)}
+    assert refusals(rule, make_pod("anywhere").obj(), *objects) == {}
 
 
 def test_reserve_and_permit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

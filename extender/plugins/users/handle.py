@@ -8,18 +8,23 @@ pods of `extender serve` or `extender schedule`; offline, no pod waits.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar, overload
 
+import numpy as np
+
 from extender.framework.permit import PendingPermits, WaitingPod
 from extender.framework.plugin import PRE_ENQUEUE, QUEUE_SORT
+from extender.framework.status import Refusal
 from extender.model.meta import NO_LABELS, CustomObject, Object
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.model.selectors import selector_from_labels
+from extender.model.volumes.pod_volumes import ClaimUse
+from extender.plugins.volume_binding import claim_refusals
 from extender.runtime.clock import Deadline
 from extender.table import PodCountQuery, Table
 
@@ -192,6 +197,8 @@ class Handle:
         self._host = host
         self._process = process
         self._tables: Tables = process.permits.tables if table is None else lambda: nullcontext(table)
+        self._is_for_decision = table is not None
+        self._claim_refusals: dict[Sequence[str], Mapping[int, Refusal]] = {}  # of the decision's table, by row
 
     @property
     def objects(self) -> ObjectLister:
@@ -218,6 +225,26 @@ class Handle:
         query = PodCountQuery(namespaces, selector_from_labels(labels), terminating=False)
         with self._tables() as table:
             return table.matching(query).total
+
+    def claim_refusal(self, node_name: str, *claims: str) -> str | None:
+        """Returns why a pod with these PersistentVolumeClaims cannot get its volumes on the node; None if it can.
+
+        This is the answer of the plugin VolumeBinding: each claim is bound to a volume that the node can access, or
+        would be bound to a free one, or a volume would be provisioned for it. Nothing is reserved. Several claims are
+        judged together, because they cannot share a free volume. Each is named `namespace/name`.
+        """
+        uses = [ClaimUse(*claim.rpartition("/")[::2]) for claim in claims]
+        with self._tables() as table:
+            if not table.nodes.has(node_name):
+                return f'node "{node_name}" not found'
+            row = table.nodes.row_of[node_name]
+            if not self._is_for_decision:
+                refusals = claim_refusals(uses, table, np.array([row], np.intp))
+            elif (known := self._claim_refusals.get(claims)) is not None:
+                refusals = known
+            else:  # the rule probably asks about the other nodes too, and all of them cost hardly more than one
+                refusals = self._claim_refusals[claims] = claim_refusals(uses, table, table.nodes.rows)
+        return ", ".join(refusals[row].reasons) if row in refusals else None
 
     def wake(self, namespace: str | None = None, labels: Mapping[str, str] = NO_LABELS) -> None:
         """Retries pods that this rule refused, if they have all these labels. `namespace`: None means all namespaces.

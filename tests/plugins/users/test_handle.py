@@ -9,15 +9,37 @@ import pytest
 
 from extender import Handle, Namespace, Node, Pod, ReplicaSet, Service, predicate, priority
 from extender.framework.find_fit import find_fit
-from extender.framework.permit import NO_PERMITS
+from extender.framework.permit import NO_PERMITS, OfflinePermits
 from extender.framework.profile import Profile
 from extender.plugins.users import LiveHost, OfflineHost, put_in_force
-from extender.plugins.users.handle import RunningProcess
+from extender.plugins.users.handle import RunningProcess, nothing_waits
+from extender.plugins.volume_binding import VolumeBindingFilter
 from extender.runtime.clock import NO_LIMIT, ManualClock
 from extender.runtime.hanging import HangingCalls
 from extender.runtime.ports import Telemetry
-from tests.builders import Builder, Object, make_namespace, make_node, make_pod, make_service
-from tests.framework.cluster import pod_info, scores, table_of
+from tests.builders import (
+    Builder,
+    Object,
+    expression,
+    make_namespace,
+    make_node,
+    make_pod,
+    make_pv,
+    make_pvc,
+    make_service,
+    make_storage_class,
+    node_term,
+)
+from tests.framework.cluster import pod_info, refusals, scores, table_of
+
+
+def in_zone(zone: str) -> Object:
+    return node_term(expression("zone", "In", zone))
+
+
+def topology(zone: str) -> Object:
+    return {"matchLabelExpressions": [{"key": "zone", "values": [zone]}]}
+
 
 WEB = Builder("apps/v1", "ReplicaSet", "web", "shop").uid("uid-web")
 DATABASE = Builder("v1", "Service", "db", "shop").label(tier="data")
@@ -155,6 +177,54 @@ def test_offline_a_handle_wakes_nobody_and_no_pod_waits() -> None:
 def test_pods_that_are_being_deleted_are_not_counted() -> None:
     leaving = make_pod("web-0", namespace="shop").label(app="web").node("n").deleted().obj()
     assert handed(None, leaving).count_placed("shop", {"app": "web"}) == 1
+
+
+def test_a_claim_is_refused_where_volume_binding_would_refuse_it() -> None:
+    """Nothing is reserved: the answers stay the same, however often and in which order a rule asks."""
+    storage = [
+        *(make_node(name).label(zone=name).obj() for name in ("a", "b", "c")),
+        make_storage_class("local", provisioner="kubernetes.io/no-provisioner"),
+        make_storage_class("cloud", allowedTopologies=[topology("b")]),
+        make_storage_class("at-once", wait=False),
+        make_pv("disk", storage_class="local", node_terms=[in_zone("a")]),
+        make_pv("held", claim="default/bound", node_terms=[in_zone("c")]),
+        *(make_pvc(name, storage_class="local") for name in ("small", "another")),
+        make_pvc("large", storage_class="local", storage="9Gi"),
+        make_pvc("new", storage_class="cloud"),
+        make_pvc("immediate", storage_class="at-once"),
+        make_pvc("bound", volume="held"),
+        make_pvc("astray", volume="none"),
+    ]
+    claims = ("small", "large", "new", "immediate", "bound", "astray", "missing")
+    groups = [*((claim,) for claim in claims), ("small", "another"), ("new", "bound"), ("small", "small")]
+    asked: list[tuple[Handle, str, tuple[str, ...], str | None]] = []
+
+    @predicate
+    def ask(pod: Pod, node: Node, *, handle: Handle) -> None:
+        for group in groups:
+            refusal = handle.claim_refusal(node.name, *(f"default/{claim}" for claim in group))
+            asked.append((handle, node.name, group, refusal))
+
+    table = table_of(*storage)
+    for _ in range(2):
+        find_fit(Profile("p", [ask.rule("ask", {}, OfflineHost())], ()), pod_info(POD), table, table.nodes.rows)
+    for handle, node_name, group, refusal in asked:
+        using = make_pod("using")
+        for claim in group:
+            using = using.pvc(claim)
+        expected = refusals(VolumeBindingFilter(), using.obj(), *storage).get(node_name)
+        assert refusal == (expected and ", ".join(expected.reasons)), (node_name, group)
+        kept = Handle("ask", handle._pod, OfflineHost(), RunningProcess(nothing_waits, OfflinePermits(table)))
+        assert kept.claim_refusal(node_name, *(f"default/{claim}" for claim in group)) == refusal
+    fitting = {(node_name, group) for _, node_name, group, refusal in asked if refusal is None}
+    assert fitting == {("a", ("small",)), ("b", ("new",)), ("c", ("bound",))}
+
+
+def test_a_claim_without_namespace_or_of_an_unknown_node_is_not_found() -> None:
+    handle = handed()
+    assert handle.claim_refusal("n", "data") == 'persistentvolumeclaim "data" not found'
+    assert handle.claim_refusal("none", "shop/data") == 'node "none" not found'
+    assert handle.claim_refusal("n") is None
 
 
 @pytest.mark.parametrize("form", [lambda pod, node, *, handle: True, lambda pod, table, rows, *, handle: rows >= 0])
