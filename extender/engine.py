@@ -195,7 +195,7 @@ class DecisionLimit:
         Raises DeadlineExceeded if the block takes too long, or if the rule in `unanswered` still runs.
         """
         late = self.unanswered
-        if late is not None and late.call is not None and not late.call.done():
+        if late is not None and late.has_returned is not None and not late.has_returned():
             raise RuleUnanswered(f"{late} yet")
         try:
             with table.until(self.time.begin()):

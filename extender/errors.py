@@ -32,9 +32,7 @@ Exceptions of libraries are converted to these where they enter (`cluster`, `ext
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import Future
-from typing import Any
+from collections.abc import Callable, Sequence
 
 
 class ExtenderError(Exception):
@@ -104,13 +102,13 @@ class RuleUnanswered(DeadlineExceeded):
     """A user's rule missed the deadline. Its thread may still run and read the table of the decision.
 
     Attributes:
-        call: a future that is done when the rule returns; None if the rule did not start.
+        has_returned: returns True once the rule has returned; None if the rule did not start.
         is_left_out: True if the next decisions go on without the rule.
     """
 
-    def __init__(self, message: str, call: Future[Any] | None = None) -> None:
+    def __init__(self, message: str, has_returned: Callable[[], bool] | None = None) -> None:
         super().__init__(message)
-        self.call = call
+        self.has_returned = has_returned
         self.is_left_out = False
 
 

@@ -17,11 +17,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from extender.errors import BindingFailed, RuleUnanswered
 from extender.model.node import Node
@@ -241,13 +240,13 @@ class _UnfinishedCall(NamedTuple):
     """A call to a rule that missed its deadline; its pod was therefore rejected.
 
     Attributes:
-        call: a future that is done when the rule returns; None if the call could not start.
+        has_returned: returns True once the rule has returned; None if the call could not start.
         needs_unreserve: True if the rule's `unreserve` must still be called, as soon as this call has ended.
     """
 
     permit: Permit
     rule: ReserveRule
-    call: Future[Any] | None
+    has_returned: Callable[[], bool] | None
     needs_unreserve: bool
 
 
@@ -315,7 +314,7 @@ class Permits:
                     if seconds:
                         pending[rule.name] = seconds
             except RuleUnanswered as error:
-                self._unfinished.append(_UnfinishedCall(permit, rule, error.call, needs_unreserve=True))
+                self._unfinished.append(_UnfinishedCall(permit, rule, error.has_returned, needs_unreserve=True))
                 self._unreserve(pod.uid, skip=rule)
                 raise BindingFailed(str(error)) from None
             except BaseException:
@@ -371,8 +370,8 @@ class Permits:
         try:
             rule.unreserve(permit.pod, permit.node, self, self._limit.begin())
         except RuleUnanswered as error:
-            could_not_start = error.call is None
-            self._unfinished.append(_UnfinishedCall(permit, rule, error.call, needs_unreserve=could_not_start))
+            could_not_start = error.has_returned is None
+            self._unfinished.append(_UnfinishedCall(permit, rule, error.has_returned, needs_unreserve=could_not_start))
 
     def finish(self, uid: str, *, certain: bool) -> None:
         """Drops the permit of a bound pod. If not `certain` that the pod is bound, keeps the permit for `settle`."""
@@ -406,7 +405,7 @@ class Permits:
 
     def _settle_unfinished(self) -> None:
         with self._one_at_a_time:
-            ended = [call for call in self._unfinished if call.call is None or call.call.done()]
+            ended = [call for call in self._unfinished if call.has_returned is None or call.has_returned()]
             self._unfinished = [call for call in self._unfinished if call not in ended]
             for call in ended:
                 if call.needs_unreserve:

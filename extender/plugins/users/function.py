@@ -231,7 +231,7 @@ class CustomRule:
         """
         if is_ctrl_c(error) or isinstance(error, CallEnded):
             raise error
-        could_not_start = isinstance(error, RuleUnanswered) and error.call is None
+        could_not_start = isinstance(error, RuleUnanswered) and error.has_returned is None
         if self.host.ignores_failures or not could_not_start:
             self.host.failed(self.name, error)
 
@@ -246,7 +246,7 @@ class CustomRule:
         The decision must end if the rule may still be reading its table. The next decision then leaves the rule out.
         """
         if isinstance(error, RuleUnanswered):  # `answer_of` has reported it
-            return self.host.ignores_failures and error.call is None
+            return self.host.ignores_failures and error.has_returned is None
         return self.host.ignores_failures and self.ignores(error)
 
     def failure_text(self, error: BaseException) -> str:

@@ -7,11 +7,9 @@ says so is collected for the answer to the current call.
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from math import inf
-from typing import Any
 
 from extender.errors import DeadlineExceeded, RuleUnanswered
 from extender.plugins.users.rule_calls import ENDED_AFTER_SECONDS, described
@@ -58,7 +56,7 @@ class LiveHost:
         self.watch = watch
         self.ignores_failures = ignores_failures
         self._logged: set[tuple[str, type[BaseException]]] = set()
-        self._pauses: dict[str, tuple[Future[Any] | None, float]] = {}  # rule -> (its late call, earliest end)
+        self._pauses: dict[str, tuple[Callable[[], bool], float]] = {}  # rule -> (has it returned, earliest end)
 
     def failed(self, rule: str, error: BaseException) -> None:
         self._telemetry.rule_failed(rule)
@@ -68,16 +66,16 @@ class LiveHost:
         if self.ignores_failures:
             _note(rule, described(error))
             if isinstance(error, DeadlineExceeded):
-                call = error.call if isinstance(error, RuleUnanswered) else None
-                self._pauses[rule] = call, self._clock.monotonic() + ENDED_AFTER_SECONDS
+                has_returned = error.has_returned if isinstance(error, RuleUnanswered) else None
+                self._pauses[rule] = has_returned or _always, self._clock.monotonic() + ENDED_AFTER_SECONDS
 
     def leaves_out(self, rule: str) -> bool:
         """See RuleHost. A rule that was late is left out for a while, or each pod would wait for it again."""
         pause = self._pauses.get(rule)
         if pause is None:
             return False
-        call, ends_at = pause
-        if (call is None or call.done()) and self._clock.monotonic() >= ends_at:
+        has_returned, ends_at = pause
+        if has_returned() and self._clock.monotonic() >= ends_at:
             self._pauses.pop(rule, None)
             return False
         self._telemetry.rule_failed(rule)
@@ -102,6 +100,10 @@ class LiveHost:
 
     def observe(self, rule: str, name: str, value: float) -> None:
         self._telemetry.rule_observed(rule, name, value)
+
+
+def _always() -> bool:
+    return True
 
 
 def _note(rule: str, reason: str) -> None:

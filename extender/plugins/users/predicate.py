@@ -17,7 +17,7 @@ from extender.framework.status import Code, Refusal, unresolvable
 from extender.model.node import Node
 from extender.plugins.users.function import BoundFunction, CustomRule, RuleFunction, nodes_at
 from extender.plugins.users.handle import RuleHost
-from extender.plugins.users.rule_calls import is_ctrl_c, sendable
+from extender.plugins.users.rule_calls import checked, is_ctrl_c, sendable
 from extender.runtime.clock import Deadline
 from extender.table import NodeInfo, PodInfo, Table
 from extender.table.labels import BoolColumn, Rows
@@ -138,8 +138,8 @@ class _NodeByNodeCheck(_CustomCheck):
         positions_by_reason: dict[str, list[int]] = {}
         failed: list[int] = []
         first_error: BaseException | None = None
-        for position, node in enumerate(nodes_at(rows, self._table, self._rule.decorated.wants_pods)):
-            deadline.check(f"the rest of {self._rule.name}")
+        nodes = nodes_at(rows, self._table, self._rule.decorated.wants_pods)
+        for position, node in enumerate(checked(nodes, deadline, f"the rest of {self._rule.name}")):
             try:
                 reason = self._reason(node)
             except BaseException as error:

@@ -16,6 +16,7 @@ from extender.framework.plugin import SCORE
 from extender.framework.rules import MAX_SCORE, Priority, RowScorer, Scorer
 from extender.plugins.users.function import CustomRule, RuleFunction, nodes_at
 from extender.plugins.users.handle import RuleHost
+from extender.plugins.users.rule_calls import checked
 from extender.runtime.clock import Deadline
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
@@ -91,11 +92,8 @@ class CustomPriority(CustomRule):
         function = self.function(pod.pod, table)
         if self.decorated.columns:
             return function(pod, table, rows)
-        answers = []
-        for node in nodes_at(rows, table, self.decorated.wants_pods):
-            deadline.check(f"the rest of {self.name}")
-            answers.append(function(pod.pod, node))
-        return answers
+        nodes = nodes_at(rows, table, self.decorated.wants_pods)
+        return [function(pod.pod, node) for node in checked(nodes, deadline, f"the rest of {self.name}")]
 
 
 def _shown(answer: object) -> str:

@@ -15,12 +15,14 @@ from extender.plugins.users import pre_enqueue
 from extender.plugins.users.rule_calls import (
     ENDED_AFTER_SECONDS,
     MAX_RUNNING,
+    CallOutcome,
     EachCall,
     answer_of,
+    checked,
     described,
     end_abandoned,
 )
-from extender.runtime.clock import NO_DEADLINE, Deadline, SystemClock
+from extender.runtime.clock import NO_DEADLINE, Deadline, ManualClock, SystemClock
 from tests.builders import make_pod
 from tests.framework.cluster import pod_info
 from tests.plugins.users.failures import FAILED, Remembered
@@ -97,9 +99,9 @@ def test_a_rule_that_loops_is_ended_long_after_its_deadline(monkeypatch: pytest.
     with pytest.raises(RuleUnanswered) as raised:
         answer_of("Rule", loops, deadline(0.02))
     assert end_abandoned(now) == []
-    assert not raised.value.call.done()  # type: ignore[union-attr]
+    assert not raised.value.has_returned()  # type: ignore[misc]
     end_abandoned(now + ENDED_AFTER_SECONDS + 10)
-    assert wait_until(raised.value.call.done, 30)  # type: ignore[union-attr]
+    assert wait_until(raised.value.has_returned, 30)  # type: ignore[misc]
     assert end_abandoned(now + 2 * ENDED_AFTER_SECONDS) == []
     assert answer_of("Rule", lambda: 5, deadline()) == 5
 
@@ -113,7 +115,7 @@ def test_a_call_that_cannot_be_ended_is_reported_until_it_returns(monkeypatch: p
     [(rule, place)] = end_abandoned(now)
     assert (rule, place.partition(":")[0]) == ("Rule", "test_rule_calls.py")
     end.set()
-    assert wait_until(raised.value.call.done, 30)  # type: ignore[union-attr]
+    assert wait_until(raised.value.has_returned, 30)  # type: ignore[misc]
     assert wait_until(lambda: end_abandoned(now) == [], 30)
 
 
@@ -128,6 +130,42 @@ def test_offline_each_call_has_four_seconds_and_the_line_is_named() -> None:
     assert answer_of("Rule", slow, each) == "answer"
     with pytest.raises(RuleHangs, match=r"^test_rule_calls\.py:\d+ has not returned after 0\.3 s$"):
         answer_of("Rule", lambda: Event().wait(2), EachCall(SystemClock(), 0.3))
+
+
+@pytest.mark.parametrize(
+    ("kind", "checks"), [(Deadline, 16 + 62), (EachCall, 1000)], ids=["in a process: every 16th", "offline: each"]
+)
+def test_a_deadline_costs_a_rule_few_checks(kind: type[Deadline], checks: int) -> None:
+    class Counted(kind):  # type: ignore[valid-type, misc]  # either class
+        count = 0
+
+        def check(self, step: str) -> None:
+            self.count += 1
+
+    counted = Counted(SystemClock(), 60.0)
+    assert list(checked(range(1000), counted, "the rest")) == list(range(1000))
+    assert counted.count == checks
+
+
+@pytest.mark.parametrize(("seconds", "judged"), [(0.75, 2), (0.125, 9), (1 / 32, 48)])
+def test_a_rule_stops_soon_after_its_deadline(seconds: float, judged: int) -> None:
+    clock, nodes = ManualClock(), list[int]()
+    with pytest.raises(DeadlineExceeded, match="no decision within 1 s: stopped before the rest"):
+        for node in checked(range(1000), Deadline(clock, 1.0), "the rest"):
+            nodes.append(node)
+            clock.advance(seconds)
+    assert len(nodes) == judged
+
+
+def test_an_answer_is_done_once_it_is_there() -> None:
+    answer = CallOutcome[int]()
+    assert (answer.is_known(), answer.wait(0.0), answer.wait(-1.0)) == (False, False, False)
+    answer.set(5)
+    assert (answer.wait(0.0), answer.is_known(), answer.take(), answer.take()) == (True, True, 5, 5)
+    failed = CallOutcome[int]()
+    failed.set(None, KeyError("x"))
+    with pytest.raises(KeyError):
+        failed.take()
 
 
 def answered() -> bool:
