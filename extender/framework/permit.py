@@ -23,6 +23,7 @@ from math import inf
 from typing import NamedTuple, Protocol
 
 from extender.errors import BindingFailed, RuleUnanswered
+from extender.framework.plugin import PERMIT, RESERVE, error_prefix
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.runtime.clock import NO_LIMIT, Deadline, TimeLimit
@@ -236,6 +237,10 @@ class Permit:
         return BindingFailed(f"rejected due to timeout after waiting {go_duration(seconds)} at plugin {rule}", rule)
 
 
+def _failed(rule: ReserveRule, message: str) -> BindingFailed:
+    return BindingFailed(error_prefix(PERMIT if rule.may_wait else RESERVE, rule.name) + message)
+
+
 class _UnfinishedCall(NamedTuple):
     """A call to a rule that missed its deadline; its pod was therefore rejected.
 
@@ -302,7 +307,7 @@ class Permits:
             self._unreserve(pod.uid)
             for unfinished in self._unfinished:
                 if unfinished.permit.pod.uid == pod.uid:
-                    raise BindingFailed(f"{unfinished.rule.name} is still busy with an earlier attempt")
+                    raise _failed(unfinished.rule, "still busy with an earlier attempt")
             permit = Permit(pod, self.node(node_name), rules, self._lock)
             pending: dict[str, float] = {}
             with self._lock:
@@ -316,7 +321,7 @@ class Permits:
             except RuleUnanswered as error:
                 self._unfinished.append(_UnfinishedCall(permit, rule, error.has_returned, needs_unreserve=True))
                 self._unreserve(pod.uid, skip=rule)
-                raise BindingFailed(str(error)) from None
+                raise _failed(rule, str(error)) from None
             except BaseException:
                 self._unreserve(pod.uid)
                 raise

@@ -19,6 +19,14 @@ RESERVE, PERMIT, PRE_BIND, POST_BIND = "reserve", "permit", "preBind", "postBind
 PRE_ENQUEUE, QUEUE_SORT, POST_FILTER = "preEnqueue", "queueSort", "postFilter"
 
 
+def error_prefix(point: str, plugin: str) -> str:
+    """Returns the prefix of a plugin's error, in the words of upstream's RunReservePluginsReserve and RunBindPlugins.
+
+    `point`: an extension point from Reserve to Bind. A rejection by a plugin has no prefix.
+    """
+    return f'running {point[:1].upper()}{point[1:]} plugin "{plugin}": '
+
+
 class Arguments(Strict):
     """The apiVersion and kind of any plugin's arguments; a plugin without arguments uses this class itself."""
 

@@ -37,6 +37,7 @@ from extender.errors import (
     Preempted,
 )
 from extender.framework.permit import BindRule, Permit, Permits
+from extender.framework.plugin import error_prefix
 from extender.model.devices.claims import ResourceClaim
 from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_group import Entity, GroupOutcome, QueuedGroup
@@ -44,7 +45,7 @@ from extender.queue.queued_pod import NO_REJECTION, QueuedPod, Rejection
 from extender.runtime.clock import NO_LIMIT, Clock, Deadline, TimeLimit
 from extender.runtime.going_on import going_on
 from extender.runtime.ports import Binder, Binding, Nominating
-from extender.scheduler.binding.reservations import Awaited, Reservation, Reserver, error_prefix, undo
+from extender.scheduler.binding.reservations import Awaited, Reservation, Reserver, undo
 from extender.scheduler.binding.waiting_pods import WaitingPods
 from extender.scheduler.preemption import Nominations, PreemptionExecutor
 from extender.scheduler.scheduler_ports import Attempt, AttemptResult, Events, SchedulerTelemetry, Statuses, Workers
@@ -143,14 +144,17 @@ class Placing:
         If undoing raises an error, the pod stays on its node until it expires; see `Scheduler.abandon`.
         """
         reservations: list[Reservation] = []
+        plugin = ""  # the in-tree plugin that runs now
         profile = self.cycles[pod.info.pod.spec.scheduler_name].profile
         timer = SampledPodTimer(self.clock, self.telemetry, profile.name) if next(self.sample) else UNTIMED
         try:
             for reserver in self.reservers:
                 if (reservation := reserver.reserve(pod.info, chosen)) is not None:
                     reservations.append(reservation)
-                    with timer.plugin(RESERVE, reservation.plugin):
+                    plugin = reservation.plugin
+                    with timer.plugin(RESERVE, plugin):
                         reservation.take()
+                    plugin = ""
             permit = self.permits.run(profile.permit, pod.info.pod, chosen.node_name, timer.plugin)
             timer.passed(RESERVE, PERMIT)
             if permit is not None:
@@ -159,7 +163,7 @@ class Placing:
             if not isinstance(error, (Outdated, BindingFailed)):
                 self.telemetry.set_aside("reserving", pod.info.pod.key, error)
             self.undo(pod, reservations)
-            return failure_of(error)
+            return failure_of(error, RESERVE, plugin)
         finally:
             timer.report()
         bind_rules = profile.pre_bind, profile.post_bind
@@ -386,7 +390,7 @@ class BindingCycle:
                 with assumed.timer.plugin(PRE_BIND, reservation.plugin):
                     reservation.write()
             except Exception as error:  # whatever the error is, nothing may stay reserved
-                self._fail(assumed, error, error_prefix(PRE_BIND, reservation.plugin))
+                self._fail(assumed, error, PRE_BIND, reservation.plugin)
                 return
         self._wait_for_reservations(assumed)
 
@@ -399,7 +403,7 @@ class BindingCycle:
             self.permits.run_bind_rules(assumed.pre_bind, pod.pod, assumed.node_name, timed)
             self.waiting.leave(pod)
         except Exception as error:  # whatever the error is, nothing may stay reserved
-            self._fail(assumed, error)
+            self._fail(assumed, error, PRE_BIND)
         else:
             self.queue.stop_recording_events(pod.uid)
             self.bind(assumed)
@@ -437,7 +441,7 @@ class BindingCycle:
             _log.warning("bind got no answer pod=%s node=%s reason=%r", pod.key, node_name, str(error))
             self._leave_to_watch(assumed, error)
         except ExtenderError as error:
-            self._fail(assumed, error, error_prefix(BIND, DEFAULT_BINDER))
+            self._fail(assumed, error, BIND, DEFAULT_BINDER)
         except Exception as error:  # an unexpected error: the Binding may have reached the API server
             self.telemetry.set_aside("binding", pod.key, error)
             self._leave_to_watch(assumed, error)
@@ -471,8 +475,11 @@ class BindingCycle:
         self.permits.finish(pod.uid, certain=certain)
         self.queue.done(pod.uid)
 
-    def _fail(self, assumed: AssumedPod, error: Exception, prefix: str = "") -> None:
-        """Undoes everything that was done for the pod, in reverse order, and puts it back into the queue."""
+    def _fail(self, assumed: AssumedPod, error: Exception, point: str = "", plugin: str = "") -> None:
+        """Undoes everything that was done for the pod, in reverse order, and puts it back into the queue.
+
+        See `failure_of`.
+        """
         pod = assumed.pod
         if not isinstance(error, (ClusterError, BindingFailed)):
             self.telemetry.set_aside("binding", pod.info.pod.key, error)
@@ -483,7 +490,7 @@ class BindingCycle:
         undo(assumed.reservations)
         with suppress(IllegalTransition):  # the watch may have shown the pod on a node, or its deletion
             self.cache.forget(pod.uid)
-        self.handle_failure(pod, failure_of(error, prefix), assumed.began_at)
+        self.handle_failure(pod, failure_of(error, point, plugin), assumed.began_at)
         self.telemetry.bound("refused")
         assumed.timer.report()
 
@@ -560,10 +567,16 @@ class FailureHandler:
         self.workers.submit(lambda: self.deallocate(claim))
 
 
-def failure_of(error: Exception, prefix: str = "") -> Failure:
-    """Returns the Failure for an error. If a BindingFailed names a plugin, that plugin counts as rejecting the pod."""
-    if not isinstance(error, BindingFailed):
-        return Failure(f"{prefix}{error}")  # a BindingFailed names the plugin that failed
-    if not error.plugin:
-        return Failure(str(error))
-    return Failure(f"0/1 nodes are available: 1 {error}.", Rejection(unschedulable=frozenset((error.plugin,))))
+def failure_of(error: Exception, point: str = "", plugin: str = "") -> Failure:
+    """Returns the Failure for an error. If a BindingFailed names a plugin, that plugin counts as rejecting the pod.
+
+    Args:
+        point: the extension point where the error was raised; "" for the wait at Permit.
+        plugin: the in-tree plugin that raised it; "" if none did.
+    """
+    if isinstance(error, BindingFailed) and error.plugin:
+        rejection = Rejection(unschedulable=frozenset((error.plugin,)))
+        return Failure(str(error) if point == PRE_BIND else f"0/1 nodes are available: 1 {error}.", rejection)
+    # The message of a BindingFailed names the plugin already.
+    named = isinstance(error, BindingFailed) or not plugin
+    return Failure(str(error) if named else f"{error_prefix(point, plugin)}{error}")

@@ -18,6 +18,7 @@ import numpy as np
 from extender.devices.plan import DevicePlan, idle_claim, plan_devices
 from extender.errors import DeadlineExceeded, ExtenderError, RuleFailed
 from extender.framework.find_fit import Fit, find_fit
+from extender.framework.plugin import RESERVE, error_prefix
 from extender.framework.profile import Profile
 from extender.framework.rankings import Rankings
 from extender.framework.rules import Proposal
@@ -314,14 +315,14 @@ class SchedulingCycle:
         reserving = self.profile.reserving
         volumes = plan_volumes(pod, table, row) if VOLUME_BINDING in reserving else NOTHING_TO_BIND
         if isinstance(volumes, Refusal):
-            return Failure(f"volumes: {', '.join(volumes.reasons)}")
+            return Failure(error_prefix(RESERVE, VOLUME_BINDING) + ", ".join(volumes.reasons))
 
         def new_share_id() -> str:
             return str(UUID(int=self._random.getrandbits(128), version=4))
 
         devices = plan_devices(pod, table, row, new_share_id) if DEVICES in reserving else NOTHING_TO_ALLOCATE
         if isinstance(devices, Refusal):
-            return Failure(f"devices: {', '.join(devices.reasons)}")
+            return Failure(error_prefix(RESERVE, DEVICES) + ", ".join(devices.reasons))
         return Chosen(table.nodes.names[row], volumes, devices, self._timeouts)
 
     def _failure(self, pod: PodInfo, table: Table, fit: Fit) -> Failure:

@@ -82,6 +82,9 @@ class Licences:
         self.held.clear()
 
 
+TAKE, LET = 'running Reserve plugin "take": ', 'running Permit plugin "let": '
+
+
 def member(name: str, size: int = 2) -> Object:
     return make_pod(name).uid(name).req(cpu="1").label({GANG: "g"}).annotation({SIZE: str(size)}).obj()
 
@@ -98,7 +101,7 @@ def waits(permits: Permits, rule: str, pods: int) -> None:
     [
         pytest.param(None, [], "", ["p on n"], id="bound"),
         pytest.param("not now", [], "not now", [], id="rejected"),
-        pytest.param(5, [], "rule let failed: test_bind_permit.py:", [], id="fails"),
+        pytest.param(5, [], 'running Permit plugin "let": test_bind_permit.py:', [], id="fails"),
         pytest.param(Wait(60), [], "rejected due to timeout after waiting 0s at plugin let", [], id="may not wait"),
         pytest.param(None, [Refused("denied", 403)], "denied", [], id="the API server refuses"),
         pytest.param(None, [OutcomeUnknown("silence")], "silence", ["p on n"], id="unknown"),
@@ -185,8 +188,8 @@ class Hanging:
 @pytest.mark.parametrize(
     ("place", "told", "again"),
     [
-        pytest.param("take", "no decision within 1 s: take has not answered", "", id="Reserve"),
-        pytest.param("let", "no decision within 1 s: let has not answered", "", id="Permit"),
+        pytest.param("take", f"{TAKE}no decision within 1 s: take has not answered", "", id="Reserve"),
+        pytest.param("let", f"{LET}no decision within 1 s: let has not answered", "", id="Permit"),
         pytest.param("unreserve of take", "no", "no", id="Unreserve"),
     ],
 )
@@ -200,8 +203,7 @@ def test_a_rule_that_hangs_is_left_in_time_and_takes_back_what_it_did_once_it_en
         stack.callback(hanging.end.set)
         assert given.bind(POD) == told
         assert given.cache.placement("p") is None
-        rule = place.removeprefix("unreserve of ")
-        assert given.bind(POD) == f"{rule} is still busy with an earlier attempt"
+        assert given.bind(POD) == f"{LET if place == 'let' else TAKE}still busy with an earlier attempt"
         assert given.bind(other) == ""
         settle(given.permits, given.cache)
     # Before it settles the rule is not asked again; after that it may hold what the new attempt took, and no more.

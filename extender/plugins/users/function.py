@@ -249,10 +249,14 @@ class CustomRule:
             return self.host.ignores_failures and error.has_returned is None
         return self.host.ignores_failures and self.ignores(error)
 
-    def failure_text(self, error: BaseException) -> str:
-        """Returns the reason for the pod that says how the rule failed, in one line."""
+    def failure_text(self, error: BaseException, prefix: str = "") -> str:
+        """Returns the reason for the pod that says how the rule failed, in one line.
+
+        `prefix` names the rule; by default in our own words.
+        """
         text = " ".join(described(error, place_of(self.decorated.function)).split())
-        return sendable(f"rule {self.name} failed: {text if len(text) <= _LONGEST else f'{text[:_LONGEST]}...'}")
+        shortened = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+        return sendable((prefix or f"rule {self.name} failed: ") + shortened)
 
 
 def put_in_force(profiles: Iterable[Profile], process: RunningProcess, before: Iterable[Profile] = ()) -> None:

@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 from extender.errors import BindingFailed, RuleUnanswered
 from extender.framework.permit import BindRule, PendingPermits, ReserveRule, Wait
-from extender.framework.plugin import PERMIT, POST_BIND, PRE_BIND, RESERVE
+from extender.framework.plugin import PERMIT, POST_BIND, PRE_BIND, RESERVE, error_prefix
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.plugins.users.function import BoundFunction, CustomRule, RuleFunction
@@ -171,6 +171,11 @@ class CustomCall(CustomRule):
 
         return self.answer_of(call, self.host.limited(deadline), what)
 
+    @property
+    def prefix(self) -> str:
+        """The prefix of the rule's errors, in kube-scheduler's words."""
+        return error_prefix(self.decorated.point, self.name)
+
     def seconds(self, answer: object, point: str) -> float:
         """Converts the function's answer to the number of seconds that the pod may wait.
 
@@ -205,7 +210,7 @@ class CustomReserve(CustomCall):
         except BaseException as error:
             if self.ignores(error):
                 return 0.0
-            raise BindingFailed(self.failure_text(error)) from None
+            raise BindingFailed(self.failure_text(error, self.prefix)) from None
 
     def unreserve(self, pod: Pod, node: Node, permits: PendingPermits, deadline: Deadline) -> None:
         """Calls the function that undoes what the rule did, see ReserveRule.unreserve."""
@@ -229,12 +234,12 @@ class CustomPreBind(CustomCall):
             self.seconds(self.call(pod, node, permits, self.host.begin()), PRE_BIND)
         except RuleUnanswered as error:  # reported by `call`
             if not self.host.ignores_failures:
-                raise BindingFailed(str(error)) from None
+                raise BindingFailed(f"{self.prefix}{error}") from None
         except BindingFailed:
             raise
         except BaseException as error:
             if not self.ignores(error):
-                raise BindingFailed(self.failure_text(error)) from None
+                raise BindingFailed(self.failure_text(error, self.prefix)) from None
 
 
 @dataclass(frozen=True, slots=True)

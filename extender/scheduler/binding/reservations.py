@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from extender.errors import BindingFailed
+from extender.framework.plugin import error_prefix
 from extender.scheduler.scheduling_cycle import Chosen
 from extender.scheduler.timing import PRE_BIND
 from extender.table import PodInfo
@@ -60,11 +61,6 @@ class Reserver(Protocol):
 
     def reserve(self, pod: PodInfo, chosen: Chosen) -> Reservation | None:
         """Returns the reservation that the pod needs, or None. The reservation takes effect when `take` is called."""
-
-
-def error_prefix(point: str, plugin: str) -> str:
-    """Returns the prefix of a plugin's error, in the words of upstream's RunPreBindPlugins and RunBindPlugins."""
-    return f'running {point} plugin "{plugin}": '
 
 
 def pre_bind_failed(plugin: str, message: str) -> BindingFailed:

@@ -260,7 +260,8 @@ def test_no_attempt_uses_a_claim_that_is_being_released() -> None:
     world.put(node("n1"))
     world.settle()
     assert (world.node_of("p"), world.node_of("q")) == ("", "")
-    assert world.conditions[-1][2] == "ResourceClaim default/c is being released"
+    released = "ResourceClaim default/c is being released"
+    assert world.conditions[-1][2] == f'running Reserve plugin "DynamicResources": {released}'
     world.pass_time(10)
     assert (world.node_of("p"), world.node_of("q")) == ("n1", "n1")
     assert sorted(standing(world)[1]) == ["p", "q"]

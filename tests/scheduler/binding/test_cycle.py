@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from extender.errors import Refused
+import pytest
+
+from extender.errors import Outdated, Refused
 from extender.model.pod import Pod
-from tests.builders import make_node, make_pod, make_pv, make_pvc, make_storage_class
+from tests.builders import (
+    make_claim,
+    make_device_class,
+    make_node,
+    make_pod,
+    make_pv,
+    make_pvc,
+    make_request,
+    make_resource_slice,
+    make_storage_class,
+)
 from tests.scheduler.world import NAME, World
 
 CLASS = make_storage_class("late", provisioner="kubernetes.io/no-provisioner")
@@ -77,6 +89,43 @@ def test_a_pod_that_is_being_bound_cannot_be_cancelled() -> None:
     world.attempt()
     assert not world.waiting.preempt("p", "default/high")
     assert not world.waiting.preempt("unknown", "default/high")
+
+
+@pytest.mark.parametrize(
+    ("plugin", "built"),
+    [
+        pytest.param(
+            "VolumeBinding",
+            (CLASS, make_pv("v", storage_class="late"), make_pvc("c", storage_class="late"), pod("p").pvc("c")),
+            id="a volume",
+        ),
+        pytest.param(
+            "DynamicResources",
+            (
+                make_device_class("gpu"),
+                make_resource_slice("n1", "gpu.example.com", "gpu-0"),
+                make_claim("c", make_request("r", "gpu")),
+                pod("p").resource_claim("c"),
+            ),
+            id="a device",
+        ),
+    ],
+)
+@pytest.mark.parametrize("error", [Outdated("c was changed"), ZeroDivisionError("a bug")], ids=str)
+def test_an_error_at_reserve_names_the_plugin_as_kube_scheduler_does(
+    plugin: str, built: tuple[Any, ...], error: Exception
+) -> None:
+    world = World(node("n1"), *built)
+    assume = world.cache.assume_object
+
+    def fails(_obj: object) -> None:
+        world.cache.assume_object = assume  # type: ignore[method-assign]  # only the first call fails
+        raise error
+
+    world.cache.assume_object = fails  # type: ignore[method-assign]  # for this world alone
+    world.attempt()
+    assert world.conditions[-1][:3] == ("p", "SchedulerError", f'running Reserve plugin "{plugin}": {error}')
+    assert world.cache.overview().assumed == []
 
 
 def test_a_pod_whose_reservations_cannot_be_undone_is_reported_and_keeps_its_place_until_it_expires() -> None:

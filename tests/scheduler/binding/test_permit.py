@@ -26,6 +26,9 @@ from tests.scheduler.world import NAME, World
 from tests.stock.waiting import wait_until
 
 NONE = "0/1 nodes are available: 1"
+FIRST_FAILED, LAST_FAILED = (
+    f'running {point} plugin "{name}": test_permit.py:' for point, name in (("Reserve", "first"), ("Permit", "last"))
+)
 LONG_SECONDS = 600.0
 NEVER = {"StatefulSet": "Add"}  # no event of these tests
 
@@ -93,17 +96,21 @@ def test_reserve_and_permit_run_in_their_order_and_the_pod_is_bound() -> None:
             {"second": False}, 2, "0/1 nodes are available: 1 rejected by second.", Tier.UNSCHEDULABLE, id="False"
         ),
         pytest.param({"last": "not now"}, 3, "0/1 nodes are available: 1 not now.", Tier.UNSCHEDULABLE, id="permit"),
-        pytest.param({"last": KeyError("x")}, 3, "rule last failed: test_permit.py:", Tier.BACKOFF, id="raises"),
+        pytest.param({"last": KeyError("x")}, 3, LAST_FAILED, Tier.BACKOFF, id="raises"),
         pytest.param(
             {"last": OfItsOwnBase()},
             3,
-            "rule last failed: test_permit.py:",
+            LAST_FAILED,
             Tier.BACKOFF,
             id="raises what ends a process",
         ),
-        pytest.param({"last": 5}, 3, "rule last failed: test_permit.py:", Tier.BACKOFF, id="a number"),
+        pytest.param({"last": 5}, 3, LAST_FAILED, Tier.BACKOFF, id="a number"),
         pytest.param(
-            {"first": Wait(5)}, 1, "rule first failed: test_permit.py:", Tier.BACKOFF, id="Reserve cannot wait"
+            {"first": Wait(5)},
+            1,
+            FIRST_FAILED,
+            Tier.BACKOFF,
+            id="Reserve cannot wait",
         ),
     ],
 )
@@ -295,8 +302,8 @@ def test_a_rule_that_fails_to_take_something_back_keeps_nobody_from_it(error: Ba
     assert world.cache.overview().assumed == []
 
 
-@pytest.mark.parametrize("place", ["second", "last"])
-def test_a_rule_that_hangs_holds_the_loop_up_for_no_longer_than_a_decision_may_take(place: str) -> None:
+@pytest.mark.parametrize(("place", "point"), [("second", "Reserve"), ("last", "Permit")])
+def test_a_rule_that_hangs_holds_the_loop_up_for_no_longer_than_a_decision_may_take(place: str, point: str) -> None:
     end, rules = Event(), Rules()
     rule = rules.rules[place]
     rule.function = partial(_hang, rule.function, end)
@@ -304,7 +311,8 @@ def test_a_rule_that_hangs_holds_the_loop_up_for_no_longer_than_a_decision_may_t
     try:
         world.settle()
         assert (world.node_of("p"), world.node_of("q")) == ("", "n1")
-        assert world.conditions[0][2] == f"no decision within 1 s: {place} has not answered"
+        error = f"no decision within 1 s: {place} has not answered"
+        assert world.conditions[0][2] == f'running {point} plugin "{place}": {error}'
         assert world.cache.overview().assumed == []
         undone = [call for call in UNDONE if place not in call]
         assert [call for call in rules.calls if call.startswith("undo")] == undone
