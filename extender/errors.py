@@ -24,6 +24,7 @@
         │   ├── Conflict        409: already bound, or recreated under the same name
         │   └── NotFound        404
         └── OutcomeUnknown      the connection ended before the answer; the call may have taken effect
+            └── ExtenderUnanswered  another extender was asked to bind the pod
 
     RuleHangs                   a rule hangs in an offline command; handled as an exception of the rule is
 
@@ -179,3 +180,7 @@ class NotFound(Refused):
 
 class OutcomeUnknown(ClusterError):
     """The call ended without an answer: it may or may not have taken effect."""
+
+
+class ExtenderUnanswered(OutcomeUnknown):
+    """Another extender was asked to bind the pod, and gave no answer. No plugin is to blame."""

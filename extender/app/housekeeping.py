@@ -10,7 +10,7 @@ from extender.cache.cache import Cache
 from extender.cache.changes import Changes
 from extender.cache.debugger import TABLE, Comparer
 from extender.cache.expiry import Expiry
-from extender.cache.pod_states import PodState
+from extender.cache.placements import is_bound
 from extender.cluster.writers.statuses import ApiStatuses
 from extender.config.settings import Settings
 from extender.errors import ClusterError
@@ -131,14 +131,7 @@ def settle(permits: Permits, cache: Cache) -> None:
 
     The reservations stay if the cache shows that the pod was bound, or while the outcome is unknown.
     """
-
-    def is_bound(uid: str, node_name: str) -> bool | None:
-        placement = cache.placement(uid)
-        if placement is not None and placement.state is not PodState.ADDED:
-            return None
-        return placement is not None and placement.node_name == node_name
-
-    permits.settle(is_bound)
+    permits.settle(lambda uid, node_name: is_bound(cache.placement(uid), node_name))
 
 
 def compare(comparer: Comparer) -> None:

@@ -37,6 +37,7 @@ from extender.queue.queued_pod import Tier
 from extender.runtime.clock import NO_LIMIT, Clock, TimeLimit
 from extender.runtime.ports import Binder
 from extender.scheduler.binding.device_reservations import DeviceClaims
+from extender.scheduler.binding.open_binds import OpenBinds
 from extender.scheduler.binding.volume_reservations import Volumes
 from extender.scheduler.binding.waiting_pods import WaitingPods
 from extender.scheduler.event_router import EventRouter, QueueSweep
@@ -96,7 +97,7 @@ class Loop:
     device_claims: DeviceClaims
     permits: Permits
     recovery: StartupRecovery
-    settle_permits: Callable[[], None]
+    settle_binds: Callable[[], None]
     sweep: QueueSweep
 
 
@@ -177,8 +178,9 @@ def compose_loop(
     failures = FailureHandler(
         queue, nominations, preemption, statuses, events, telemetry, clock, preemptors, devices.deallocate
     )  # fmt: skip
+    open_binds = OpenBinds(cache, statuses, events)
     binding = BindingCycle(
-        cache, queue, ports.binder, events, statuses, telemetry, clock, failures.handle, waiting, permits
+        cache, queue, ports.binder, events, statuses, telemetry, clock, failures.handle, waiting, permits, open_binds
     )  # fmt: skip
     placing = Placing(cycles, cache, queue, (volumes, devices), permits, telemetry, clock, sample(sample_every))
     pods = PodScheduler(placing, binding, ports.binders, ports.pre_binders, failures, events, limit)
@@ -188,7 +190,12 @@ def compose_loop(
     scheduler = Scheduler(queue, pods, group_scheduler.try_group, split.keep_room)
     sweep = QueueSweep(cache, queue, cycles, telemetry.set_aside)
     recovery = StartupRecovery(cache, cycles, devices, nominations)
-    return Loop(queue, scheduler, waiting, devices, permits, recovery, lambda: settle(permits, cache), sweep)
+
+    def settle_binds() -> None:
+        settle(permits, cache)
+        open_binds.settle()
+
+    return Loop(queue, scheduler, waiting, devices, permits, recovery, settle_binds, sweep)
 
 
 def order_of(cycles: Mapping[str, SchedulingCycle]) -> Order:

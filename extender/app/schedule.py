@@ -264,7 +264,7 @@ class SchedulerProcess:
             ("waiting", WAITING_SECONDS, loop.waiting.poll),
             ("claims", HOUSEKEEPING_SECONDS, loop.device_claims.resolve),
             ("leaked claims", REFRESH_SECONDS, loop.recovery.release_leaked),
-            ("permits", HOUSEKEEPING_SECONDS, loop.settle_permits),
+            ("binds", HOUSEKEEPING_SECONDS, loop.settle_binds),
             ("backoff", WINDOW_SECONDS, loop.queue.flush_backoff),
             ("unschedulable", FLUSH_UNSCHEDULABLE_SECONDS, loop.queue.flush_unschedulable),
             ("queue sweep", SWEEP_SECONDS, loop.sweep.run),

@@ -23,6 +23,16 @@ class PodPlacement(NamedTuple):
     expires_at: float | None = None
 
 
+def is_bound(placement: PodPlacement | None, node_name: str) -> bool | None:
+    """Returns True if the watch shows the pod on this node, False if it shows otherwise, None while it shows nothing.
+
+    `placement` is the pod's present placement, None if it has none.
+    """
+    if placement is not None and placement.state is not PodState.ADDED:
+        return None
+    return placement is not None and placement.node_name == node_name
+
+
 class Placements:
     """All pods on nodes, by UID. Raises IllegalTransition for a change that pod_states.TRANSITIONS does not contain."""
 

@@ -16,7 +16,14 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from extender.cache.placements import PodPlacement
-from extender.errors import BindingFailed, ExtenderError, MalformedAnswer, OutcomeUnknown, Refused
+from extender.errors import (
+    BindingFailed,
+    ExtenderError,
+    ExtenderUnanswered,
+    MalformedAnswer,
+    OutcomeUnknown,
+    Refused,
+)
 from extender.extender_v1 import client as wire_client
 from extender.extender_v1.client import Filtered, Offer
 from extender.extender_v1.messages import HostPriority
@@ -223,8 +230,8 @@ class ExtenderBinder:
                 extender.bind(binding, check)
             except Refused as error:
                 self._extenders.pass_over(extender, "bind", BindingFailed(str(error)))
-            except ExtenderError as error:
-                self._extenders.pass_over(extender, "bind", error)
+            except OutcomeUnknown as error:
+                self._extenders.pass_over(extender, "bind", ExtenderUnanswered(str(error)))
             else:
                 return
         self._binder.bind(binding, check)

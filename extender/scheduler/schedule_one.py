@@ -30,6 +30,7 @@ from extender.errors import (
     ClusterError,
     DeadlineExceeded,
     ExtenderError,
+    ExtenderUnanswered,
     GaveWay,
     IllegalTransition,
     OutcomeUnknown,
@@ -45,6 +46,7 @@ from extender.queue.queued_pod import NO_REJECTION, QueuedPod, Rejection
 from extender.runtime.clock import NO_LIMIT, Clock, Deadline, TimeLimit
 from extender.runtime.going_on import going_on
 from extender.runtime.ports import Binder, Binding, Nominating
+from extender.scheduler.binding.open_binds import OpenBinds
 from extender.scheduler.binding.reservations import Awaited, Reservation, Reserver, undo
 from extender.scheduler.binding.waiting_pods import WaitingPods
 from extender.scheduler.preemption import Nominations, PreemptionExecutor
@@ -340,6 +342,7 @@ class BindingCycle:
         handle_failure: called with each pod that could not be bound, after everything was undone.
         waiting: the pods in their binding cycle, which may wait and can be cancelled.
         permits: users' Reserve and Permit rules.
+        open_binds: the binds that got no answer.
     """
 
     cache: Cache
@@ -352,6 +355,7 @@ class BindingCycle:
     handle_failure: Callable[[QueuedPod, Failure, float], object]
     waiting: WaitingPods
     permits: Permits
+    open_binds: OpenBinds
 
     def go_on(self, step: Callable[[AssumedPod], object], assumed: AssumedPod) -> None:
         """Runs a step of the pod's binding cycle. After an unexpected error, the watch shows if the pod was bound."""
@@ -433,6 +437,7 @@ class BindingCycle:
         """Binds a pod that has nothing to wait for."""
         pod, node_name = assumed.pod.info.pod, assumed.node_name
         assumed.timer.passed(PRE_BIND)
+        self.open_binds.drop(pod.uid)
         try:
             # A queued "unschedulable" status must not be written after the bind.
             self.statuses.withdraw(pod)
@@ -447,11 +452,15 @@ class BindingCycle:
             self._leave_to_watch(assumed, error)
         else:
             self._finish(assumed.pod, certain=True)
-            note = f"Successfully assigned {pod.namespace}/{pod.name} to {node_name}"
-            self.events.record(pod, "Normal", "Scheduled", "Binding", note)
             self._count(assumed, "bound", AttemptResult.SCHEDULED)
-            with suppress(BindingFailed):  # the node may have been deleted just now
-                self.permits.run_bind_rules(assumed.post_bind, pod, node_name)
+            self._report_bound(assumed)
+
+    def _report_bound(self, assumed: AssumedPod) -> None:
+        pod, node_name = assumed.pod.info.pod, assumed.node_name
+        note = f"Successfully assigned {pod.namespace}/{pod.name} to {node_name}"
+        self.events.record(pod, "Normal", "Scheduled", "Binding", note)
+        with suppress(BindingFailed):  # the node may have been deleted just now
+            self.permits.run_bind_rules(assumed.post_bind, pod, node_name)
 
     def _post(self, assumed: AssumedPod, binding: Binding) -> None:
         """Posts the Binding. Measures for every pod, not only for a sample, how long the API server takes."""
@@ -468,6 +477,9 @@ class BindingCycle:
         """Keeps the pod assumed, because it may be bound. The pod expires if the watch does not show the bind."""
         self._finish(assumed.pod, certain=False)
         self._count(assumed, "unknown", AttemptResult.ERROR, str(error))
+        prefix = "" if isinstance(error, ExtenderUnanswered) else error_prefix(BIND, DEFAULT_BINDER)
+        on_bound = partial(self._report_bound, assumed)
+        self.open_binds.add(assumed.pod.info.pod, assumed.node_name, f"{prefix}{error}", on_bound)
 
     def _finish(self, pod: QueuedPod, *, certain: bool) -> None:
         with suppress(IllegalTransition):  # the pod may have been deleted in the meantime

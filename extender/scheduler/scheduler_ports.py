@@ -35,6 +35,9 @@ class Statuses(Protocol):
     def failed(self, pod: Pod, reason: str, message: str, nominated_node: NominatedNode) -> None:
         """Sets the condition PodScheduled to False, and changes the nomination."""
 
+    def failed_unless_bound(self, pod: Pod, reason: str, message: str) -> None:
+        """Sets the condition PodScheduled to False, unless the API server shows the pod on a node by then."""
+
     def nominate(self, pod: Pod, nominated_node: str) -> None:
         """Sets only the nominated node in the pod's status; "" clears it."""
 

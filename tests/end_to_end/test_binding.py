@@ -13,7 +13,9 @@ import pytest
 from tests.builders import make_pod
 from tests.end_to_end.conftest import StartScheduler
 from tests.end_to_end.scheduling import condition, events, placed, sized
-from tests.running import extender_entry
+from tests.faults.injection import Injector, Severity
+from tests.faults.proxy import kubeconfig_through, proxy_before
+from tests.running import extender_entry, schedule
 from tests.scheduler.fake_extender import FakeExtender
 from tests.stock.admission_policy import denying
 from tests.stock.api_client import ApiError
@@ -54,6 +56,30 @@ def test_a_bind_that_hangs_is_logged_while_it_hangs(
             control_plane.client.create(make_pod("slow").obj())
             expected = "bind has no answer yet pod=default/slow node=n seconds="
             assert wait_until(lambda: expected in scheduler.process.log.read_text())
+
+
+def test_an_open_bind_is_reported_until_the_binding_arrives(control_plane: ControlPlane, tmp_path: Path) -> None:
+    """The Binding is held back on its way. Once it arrives, the API server replaces the condition."""
+    control_plane.client.create(sized("n", "4").obj())
+    with proxy_before(control_plane, Injector(0, Severity({}, (0.0, 0.0)))) as proxy:
+        kubeconfig = kubeconfig_through(proxy, control_plane, tmp_path)
+        with schedule(kubeconfig, tmp_path, named=False):
+            proxy.hold(lambda request: request.name.endswith("/pods/p/binding"), resets=True)
+            control_plane.client.create(make_pod("p").obj())
+            found = wait_until(lambda: condition(control_plane, "p"))
+            assert (found["status"], found["reason"]) == ("False", "SchedulerError")
+            message = found["message"]
+            assert message.startswith('running Bind plugin "DefaultBinder": ')
+            assert message.endswith("; the pod may be bound, and keeps its place on node n until this is known")
+            reported = wait_until(lambda: events(control_plane, "FailedScheduling"))
+            assert [each["message"] for each in reported] == [message]
+            assert events(control_plane, "Scheduled") == []
+            proxy.let_pass()
+            proxy.release()
+            scheduled = wait_until(lambda: events(control_plane, "Scheduled"))
+            assert [each["message"] for each in scheduled] == ["Successfully assigned default/p to n"]
+        bound = condition(control_plane, "p")
+        assert (placed(control_plane), bound["status"], bound.get("message")) == ({"p": "n"}, "True", None)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from extender.app.housekeeping import let_expire, relist_interrupted, settle
+from extender.app.housekeeping import let_expire, relist_interrupted
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.runtime.threads import TaskFailures
@@ -147,7 +147,7 @@ class PoisonedProcess(World):
             self.tick("backoff", self.queue.flush_backoff)
             self.tick("unschedulable", self.queue.flush_unschedulable)
             self.tick("claims", self.device_claims.resolve)
-            self.tick("permits", lambda: settle(self.permits, self.cache))
+            self.tick("binds", self.settle_binds)
             if second % 30 == 29:
                 self.tick("leaked claims", self.leftovers.release_leaked)
                 self.tick("queue sweep", self.sweep.run)

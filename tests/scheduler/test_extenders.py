@@ -13,7 +13,7 @@ import pytest
 from extender.cache.placements import PodPlacement
 from extender.cache.pod_states import PodState
 from extender.cluster.http.http_extender import HttpExtender
-from extender.errors import BindingFailed, ExtenderError, OutcomeUnknown
+from extender.errors import BindingFailed, ExtenderError, ExtenderUnanswered
 from extender.framework.profile import DEFAULT_LIMITS, Profile
 from extender.model.extender_config import ExtenderConfig
 from extender.plugins.node_resources.fit import NodeResourcesFitFilter
@@ -344,7 +344,7 @@ def test_nodes_that_only_an_extender_turned_down_have_no_victims(started: Starte
     [
         pytest.param({}, {}, None, False, id="it binds"),
         pytest.param({"Error": "no"}, {}, BindingFailed, False, id="it refuses"),
-        pytest.param(b"?", {}, OutcomeUnknown, False, id="it may have bound"),
+        pytest.param(b"?", {}, ExtenderUnanswered, False, id="it may have bound"),
         pytest.param({"Error": "no"}, {"ignorable": True}, None, True, id="it refuses, and may be ignored"),
         pytest.param({}, {"managed_resources": frozenset({GPU})}, None, True, id="it is not interested"),
     ],

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from extender.app.housekeeping import create_cache, settle
+from extender.app.housekeeping import create_cache
 from extender.app.loop import LoopPorts, compose_loop
 from extender.app.recording.observation import Observation
 from extender.cache.expiry import Expiry
@@ -221,7 +221,7 @@ class World:
         self.cycles = cycles
         self.queue, self.scheduler, self.waiting = loop.queue, loop.scheduler, loop.waiting
         self.device_claims, self.permits, self.leftovers = loop.device_claims, loop.permits, loop.recovery
-        self.sweep = loop.sweep
+        self.sweep, self.settle_binds = loop.sweep, loop.settle_binds
         for each in built:
             self.put(each)
         self.watch()
@@ -308,6 +308,10 @@ class World:
         if not kept:
             self.nominate(pod, node_name)
 
+    def failed_unless_bound(self, pod: Pod, reason: str, message: str) -> None:
+        if not self.node_of(pod.name):
+            self.failed(pod, reason, message, Nominating.KEEP)
+
     def scheduled(self, group: PodGroup) -> None:
         self._write_condition(group, "Scheduled", "")
 
@@ -372,5 +376,5 @@ class World:
             self.queue.flush_backoff()
             self.queue.flush_unschedulable()
             self.device_claims.resolve()
-            settle(self.permits, self.cache)
+            self.settle_binds()
             self.settle()

@@ -178,6 +178,8 @@ class ApiServer:
             return self._on_pod(_key(url.path), "delete", caller, sent)
         if "/persistentvolume" in url.path:
             return self._patch(VOLUMES if url.path.startswith(VOLUMES) else CLAIMS, url.path, sent)
+        if method == "GET" and "/pods/" in url.path and (pod := self.collections[PODS].get(_key(url.path))) is not None:
+            return Reply(200, _encode(pod))
         return refusal(404, f"the server could not find {target}")
 
     def watch(self, target: str, watcher: Watcher) -> Reply | None:
@@ -254,6 +256,9 @@ class ApiServer:
         wanted = (sent.get("preconditions") or sent.get("metadata") or {}).get("uid")
         if wanted and wanted != pod["metadata"]["uid"]:
             return refusal(409, f"Precondition failed: UID in precondition: {wanted}, not the pod's uid")
+        version = sent.get("metadata", {}).get("resourceVersion", "")
+        if version and version != pod["metadata"]["resourceVersion"]:
+            return refusal(409, "the object has been modified")
         if what == "binding":
             return self._bind(caller, pod, sent["target"]["name"])
         if what == "delete":

@@ -19,7 +19,7 @@ import msgspec
 from extender.cluster.http.kube_client import Caller
 from extender.cluster.writers.outbox import Outbox
 from extender.cluster.writers.pacing import TokenBucket
-from extender.errors import ClusterError, NotFound, Refused
+from extender.errors import ClusterError, Conflict, NotFound, Refused
 from extender.model.pod import PREEMPTED_CONDITION, PREEMPTED_REASON, Pod
 from extender.model.scheduling.pod_groups import PodGroup
 from extender.runtime.clock import Clock
@@ -27,6 +27,8 @@ from extender.runtime.ports import NominatedNode, Nominating
 
 MERGE, STRATEGIC_MERGE = "application/merge-patch+json", "application/strategic-merge-patch+json"
 _ENCODE = msgspec.json.Encoder().encode
+_DECODE = msgspec.json.Decoder(Pod).decode
+_TRIES = 5
 _CAPACITY = 100_000
 _CONDITION = "PodScheduled"
 # Matches the API server's messages about a wrong UID, but no message of an admission policy.
@@ -36,12 +38,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Status:
-    """A status to write. If the reason or the nominated node is None, that part does not change."""
+    """A status to write. If the reason or the nominated node is None, that part does not change.
+
+    If `only_unbound` is True, the status is not written once the pod is bound.
+    """
 
     pod: Pod
     reason: str | None = None
     message: str = ""
     nominated_node: str | None = None
+    only_unbound: bool = False
 
 
 class ApiStatuses:
@@ -71,6 +77,9 @@ class ApiStatuses:
                 node_name = nominated_node
         self._outbox.put(pod.uid, _Status(pod, reason, message, node_name))
 
+    def failed_unless_bound(self, pod: Pod, reason: str, message: str) -> None:
+        self._outbox.put(pod.uid, _Status(pod, reason, message, only_unbound=True))
+
     def nominate(self, pod: Pod, nominated_node: str) -> None:
         self._outbox.put(pod.uid, _Status(pod, nominated_node=nominated_node))
 
@@ -88,8 +97,24 @@ class ApiStatuses:
         content = status.reason, status.message, nominated
         if self._written.get(status.pod.uid, present) == content and nominated == present[2]:
             return
-        patch_status(self._client, status.pod, self._patch(status))
+        if status.only_unbound:
+            self._write_to_unbound(status)
+        else:
+            patch_status(self._client, status.pod, self._patch(status))
         self._written[status.pod.uid] = content
+
+    def _write_to_unbound(self, status: _Status) -> None:
+        """Writes the status unless the pod is bound. A Binding that arrives later replaces the condition."""
+        for tries_left in reversed(range(_TRIES)):
+            pod = self._client.call_for(_DECODE, "GET", pod_path(status.pod), b"")
+            if pod.uid != status.pod.uid or pod.node_name:
+                return
+            try:
+                patch_status(self._client, pod, self._patch(replace(status, pod=pod)), pod.metadata.resource_version)
+                return
+            except Conflict:
+                if not tries_left:
+                    raise
 
     def _patch(self, status: _Status) -> dict[str, Any]:
         patch: dict[str, Any] = {}
@@ -128,9 +153,14 @@ def pod_path(pod: Pod) -> str:
     return f"/api/v1/namespaces/{quote(pod.namespace, '')}/pods/{quote(pod.name, '')}"
 
 
-def patch_status(client: Caller, pod: Pod, patch: Mapping[str, Any]) -> None:
-    """Patches the pod's status. Raises Refused if another pod now has the name, and the errors of `Caller.call`."""
-    body = _ENCODE({"metadata": {"uid": pod.uid}, "status": patch})
+def patch_status(client: Caller, pod: Pod, patch: Mapping[str, Any], version: str = "") -> None:
+    """Patches the pod's status.
+
+    Raises Refused if another pod now has the name, Conflict if the pod is no longer in this resource version (""
+    means any), and the errors of `Caller.call`.
+    """
+    precondition = {"uid": pod.uid} | ({"resourceVersion": version} if version else {})
+    body = _ENCODE({"metadata": precondition, "status": patch})
     client.call("PATCH", f"{pod_path(pod)}/status", body, STRATEGIC_MERGE)
 
 

@@ -111,6 +111,22 @@ def test_what_is_written_already_is_not_written_again(control_plane: ControlPlan
     assert control_plane.client.get("Pod", "p")["metadata"]["resourceVersion"] == version
 
 
+def test_a_failure_is_written_unless_the_pod_is_bound_by_then(
+    control_plane: ControlPlane, statuses: ApiStatuses
+) -> None:
+    changed, bound, deleted = (created(control_plane, make_pod(name).grace(0)) for name in ("changed", "bound", "old"))
+    control_plane.client.patch("Pod", "changed", {"metadata": {"labels": {"a": "b"}}})
+    target = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "bound"}, "target": {"name": "n"}}
+    control_plane.client.request("POST", "/api/v1/namespaces/default/pods/bound/binding", target)
+    control_plane.client.delete("Pod", "old")
+    created(control_plane, make_pod("old"))
+    for pod in (bound, deleted, changed):
+        statuses.failed_unless_bound(pod, "SchedulerError", "no answer")
+    assert wait_until(lambda: conditions(control_plane, "changed"))["PodScheduled"]["message"] == "no answer"
+    assert conditions(control_plane, "bound")["PodScheduled"]["status"] == "True"
+    assert conditions(control_plane, "old") == {}
+
+
 def test_only_what_was_written_for_waiting_pods_is_remembered(
     control_plane: ControlPlane, statuses: ApiStatuses
 ) -> None:
