@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -133,11 +133,13 @@ class Server:
 
 
 @contextmanager
-def running(command: list[str], environment: Mapping[str, str] | None = None) -> Iterator[Server]:
+def running(
+    command: list[str], environment: Mapping[str, str] | None = None, program: Sequence[str] = (sys.executable, "-m")
+) -> Iterator[Server]:
     """Runs a server that says `Listening at: http://...:PORT` on standard error."""
     env = {"PATH": "/usr/bin:/bin", "PYTHONUNBUFFERED": "1", **(environment or {})}
     with subprocess.Popen(
-        [sys.executable, "-m", *command], cwd=ROOT, env=env, stderr=subprocess.PIPE, text=True, process_group=0
+        [*program, *command], cwd=ROOT, env=env, stderr=subprocess.PIPE, text=True, process_group=0
     ) as process:
         try:
             server, reader = _started(process)
