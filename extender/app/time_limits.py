@@ -10,7 +10,7 @@ import logging
 from math import inf
 from typing import NamedTuple
 
-from extender.app.feed import HAND_OVER_SECONDS, LEAD_SECONDS
+from extender.app.feed import HAND_OVER_SECONDS, LEAD_SECONDS, RELIST_SECONDS
 from extender.app.housekeeping import UNANSWERED_SECONDS
 from extender.cache.expiry import SURVEY_SECONDS
 from extender.cluster.http.kube_client import CALL_SECONDS, CONNECT_SECONDS
@@ -49,6 +49,7 @@ def orders(settings: Settings) -> tuple[Order, ...]:
         Order("a call", CALL_SECONDS, "settleSeconds", settle, "nothing is sent after the deadline of a write"),
         Order("settleSeconds", settle, "an unanswered bind's place", unanswered, "the place outlives the write"),
         Order("a survey's list and its patience", survey, "deletions", DELETION_SECONDS, "a survey finds deletions"),
+        Order("a list's silence", LIST_SILENCE_SECONDS, "listing again", RELIST_SECONDS, "no slow list ends a term"),
         Order("the time until a wrong cache is known", wrong, "maxStalenessSeconds", stale, "surveys keep kinds fresh"),
         Order("bookmarks", BOOKMARK_SECONDS, "a silent watch", WATCH_SILENCE_SECONDS, "a quiet watch stays open"),
         Order("expiry's lists", SURVEY_SECONDS, "an unanswered bind's place", unanswered, "a place is given back soon"),

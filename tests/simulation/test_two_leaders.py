@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import count
 
 import msgspec
 import pytest
@@ -16,7 +18,7 @@ from extender.runtime.ports import Binding, Check, always
 from tests.builders import make_node, make_pod
 from tests.simulation.api_server import NODES, PODS
 from tests.simulation.broken import OpenClient, OpenDoor
-from tests.simulation.network import CALM
+from tests.simulation.network import CALM, SimulatedKubeClient
 from tests.simulation.replica import Replica
 from tests.simulation.tasks import Simulation, Violation
 from tests.simulation.world import Plan, World
@@ -195,3 +197,41 @@ def test_a_leader_that_stood_still_evicts_nobody_once_another_leads() -> None:
 def test_without_the_fence_it_would() -> None:
     with pytest.raises(Violation, match=r"(DELETE|PATCH) .* while extender.* leads"):
         preempt(OpenClient)
+
+
+class SlowLists(SimulatedKubeClient):
+    """Each list of pods takes 7 s."""
+
+    @contextmanager
+    def get(self, path: str, query: Mapping[str, str], silence_seconds: float, accept: str = "") -> Iterator[object]:
+        if path == PODS and "watch" not in query:
+            self._network.simulation.sleep(7.0)
+        with super().get(path, query, silence_seconds, accept) as response:
+            yield response
+
+
+def test_a_replica_leads_though_all_watches_are_late_and_lists_are_slow() -> None:
+    """Each survey then ends in a list, during which a process that takes over must keep its lease."""
+    stand_ins: dict[str, object] = {}
+    plan = Plan(
+        replicas=2, nodes=1, people=False, misfortune=False, crashes=False, weather=CALM, disturbs=False,
+        stand_ins=stand_ins,
+    )  # fmt: skip
+    world = World(1, plan)
+    stand_ins["extender.app.feed.KubeClient"] = lambda *_: SlowLists(world.network, world._current())
+    changes = count()
+
+    def change() -> None:
+        waiting = make_pod("x").uid("x").label(number=str(next(changes))).req(cpu="1000m", memory="64Mi")
+        world.api.put(PODS, waiting.obj())
+        world.simulation.after(3.0, change)
+
+    world.api.put(NODES, make_node("n0").capacity(cpu="1000m", memory="4096Mi", pods="8").obj())
+    change()
+    with world.running():
+        world.network.lags = {(replica.process, PODS): 25.0 for replica in world.replicas}
+        led = False
+        for _ in range(20):
+            world.simulation.run(10)
+            led = led or any(replica.ready for replica in world.replicas)
+    assert led
