@@ -21,19 +21,10 @@ from extender.errors import ClusterError
 from extender.framework.profile import Profile
 from extender.model.kinds import KINDS
 from extender.model.pod import Pod
-from extender.offline.live import CONNECT_SECONDS, FORBIDDEN, NEEDED, connection_advice
+from extender.offline.live import CONNECT_SECONDS, FORBIDDEN, NEEDED, connection_advice, reported_version
 from extender.runtime.threads import LastingThread
 from extender.table.features import FeatureGates
 from extender.web.telemetry.start_log import log_start
-
-
-class VersionInfo(msgspec.Struct, rename="camel"):
-    """The part of the API server's version that is logged (apimachinery version.Info)."""
-
-    git_version: str = ""
-
-
-_VERSION = msgspec.json.Decoder(VersionInfo)
 
 
 class _Selector(msgspec.Struct, rename="camel"):
@@ -90,10 +81,9 @@ def identify(settings: Settings) -> tuple[str, str]:
         return str(settings.cluster), "none (the objects come from a file)"
     with closing(KubeClient(credentials_of(settings.access))) as client:
         try:
-            version = client.call_for(_VERSION.decode, "GET", "/version", b"", timeout_seconds=CONNECT_SECONDS)
+            return client.address, reported_version(client)
         except ClusterError as error:
             return client.address, f"unknown: {error}"
-        return client.address, version.git_version
 
 
 def announcement(

@@ -153,7 +153,7 @@ def compose_loop(
         return cycle.profile if cycle is not None and cycle.profile.enforces_gangs else None
 
     evictions = EvictionsInProgress(cache)
-    interests = interests_of(cycle.profile for cycle in cycles.values())
+    interests = interests_of((cycle.profile for cycle in cycles.values()), features.behaviours)
     groups = (GroupComplete(group_shortage),) if features.generic_workload else ()
     admission = PreEnqueueRules(lambda pod: cycles[pod.spec.scheduler_name].profile)
     rules = (*groups, admission, ClaimsExist(find_claim, claims_devices, group_with_claims), evictions)
@@ -258,7 +258,7 @@ class LoopRules:
         for rule in sorted(_permit_rules_of(old_profiles) - _permit_rules_of(self.profiles.all)):
             for waiting_pod in permits.pending(rule):
                 waiting_pod.reject(rule, f"rule {rule} is no longer in the policy")
-        queue.rules_changed(interests_of(self.profiles.all))
+        queue.rules_changed(interests_of(self.profiles.all, self.profiles.features.behaviours))
 
 
 def cycles_of(

@@ -9,7 +9,7 @@ import logging
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -25,7 +25,7 @@ from extender.plugins.users.handle import RuleHost
 from extender.plugins.users.reserve import CustomReserve
 from extender.policy.library import Library, fresh_imports
 from extender.policy.loading import load as load_policy
-from extender.policy.policy import Policy, provider
+from extender.policy.policy import Policy, parsed, provider
 from extender.runtime.clock import Clock, SystemClock, TimeLimit
 from extender.runtime.hanging import HangingCalls
 from extender.runtime.ports import Telemetry
@@ -41,9 +41,16 @@ _CLOCK = SystemClock()
 _log = logging.getLogger(__name__)
 
 
-def profiles_of(policy: Path | None, provider_name: str, access: ClusterAccess = IN_CLUSTER) -> Profiles:
-    """Returns the profiles that a scheduler with this policy uses; arguments and errors are those of `policy_of`."""
-    return policy_of(policy, provider_name, access=access).scheduler_profiles()
+def profiles_of(
+    policy: Path | None, provider_name: str, access: ClusterAccess = IN_CLUSTER, version: str | None = None
+) -> Profiles:
+    """Returns the profiles that a scheduler with this policy uses; arguments and errors are those of `policy_of`.
+
+    Args:
+        version: the version of Kubernetes to follow; None for that of the policy.
+    """
+    read = policy_of(policy, provider_name, access=access)
+    return replace(read, features=parsed("", read.features, version)).scheduler_profiles()
 
 
 def policy_of(

@@ -83,7 +83,7 @@ def serve(settings: Settings) -> None:
     log.configure(settings.log_format, settings.log_level)
     _check_callers(settings)
     policy = policy_of(settings.policy, settings.provider, access=settings.access)
-    _check_groups(settings, parsed(settings.feature_gates, policy.features))
+    _check_groups(settings, parsed(settings.feature_gates, policy.features, settings.chosen_version))
     _check_preemption(settings, policy)
     check_places(settings)
     factory = feed_factory_of(settings, watch=policy.watch)

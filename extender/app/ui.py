@@ -203,7 +203,7 @@ def look_at_cluster(state: ClusterState, source: str, unread: Sequence[str] = ()
     return lambda _: look
 
 
-def look_at_recording(path: Path, profiles: Profiles | None) -> LookOf:
+def look_at_recording(path: Path, profiles: Profiles | None, version: str | None = None) -> LookOf:
     """Returns a function that returns the recorded cluster for a page.
 
     If the page's arguments contain a step, that function returns the cluster before the step; otherwise, the cluster at
@@ -211,13 +211,17 @@ def look_at_recording(path: Path, profiles: Profiles | None) -> LookOf:
 
     Args:
         profiles: the rules that judge the pods; None means the rules of the recording.
+        version: the version of Kubernetes that the recording's rules follow; None means the recording's own.
 
     Raises:
         MalformedCluster, OSError: the recording cannot be read.
         ConfigurationError: the recording names a rule that no installed package has, so its policy must be given.
     """
     recording = Recording.load(path)
-    judged_by = profiles or Rules.of_recording(recording.header.settings).profiles
+    if profiles is None:
+        rules = Rules.of_recording(recording.header.settings)
+        profiles = (rules.with_gates(version) if version else rules).profiles
+    judged_by = profiles
 
     @lru_cache(maxsize=_STEPS_KEPT)
     def look_before(step: int) -> Look:

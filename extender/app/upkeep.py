@@ -112,7 +112,7 @@ def set_up(
         reload,
         hanging,
         policy,
-        parsed(settings.feature_gates, policy.features),
+        parsed(settings.feature_gates, policy.features, settings.chosen_version),
     )
 
 

@@ -26,8 +26,8 @@ _SECTIONS = {
     ),
     "Cluster": "kubeconfig context as as-group cluster watch-kinds bind-rate bind-burst status-rate event-rate",
     "Rules and answers": (
-        "policy policy-reload-seconds provider feature-gates scheduler-name score-scale filter-answer scheduler-filters"
-        " preempt-for-rules on-rule-failure before-sync exempt-namespaces simulate"
+        "policy policy-reload-seconds provider kubernetes-version feature-gates scheduler-name score-scale"
+        " filter-answer scheduler-filters preempt-for-rules on-rule-failure before-sync exempt-namespaces simulate"
     ),
     "Pods that wait for others": (
         "coscheduling group-plan-seconds group-bind-seconds permit-seconds activate-after-seconds"

@@ -150,6 +150,9 @@ class Settings(BaseModel):
     feature_gates: str = setting(
         "", "feature gates to match those of kube-scheduler, like DRAFractionalCapacityRange=true,A=false"
     )
+    kubernetes_version: Literal["auto", "1.35", "1.36", "1.37", "1.38"] = setting(
+        "auto", "version of kube-scheduler to decide like; auto: that of the policy, or else the newest released one"
+    )
     prefix: UrlPath = setting(
         "/scheduler", "path under which the verbs are served; part of the extender's urlPrefix", only="serve"
     )
@@ -361,6 +364,11 @@ class Settings(BaseModel):
         " own",
         only="schedule",
     )
+
+    @property
+    def chosen_version(self) -> str | None:
+        """The version of Kubernetes that the settings name; None if they name none."""
+        return None if self.kubernetes_version == "auto" else self.kubernetes_version
 
     @property
     def access(self) -> ClusterAccess:

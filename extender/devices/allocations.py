@@ -67,7 +67,10 @@ class Devices:
         allocations = self._allocations.get(key)
         if allocations is None:
             classes = self._objects.all(DeviceClass)
-            to_allocate = tuple(claim_data(index, claim, classes) for index, claim in enumerate(claims))
+            by_meaning = self._table.features.behaviours.attributes_fail_when_read
+            to_allocate = tuple(
+                claim_data(index, claim, classes, by_meaning=by_meaning) for index, claim in enumerate(claims)
+            )
             allocations = self._allocations[key] = Allocations(to_allocate, self, self._table.journal)
             if len(self._allocations) > _MAX_KEPT:
                 self._allocations.popitem(last=False)
@@ -172,7 +175,8 @@ class Allocations:
         try:
             results = allocate(self._claims, views, self._devices.allocated, limit)
         except AllocationError as fault:
-            return self._failure(AllocationFailure(Code.ERROR, fault.text, fault.claim))
+            code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE if fault.of_node else Code.ERROR
+            return self._failure(AllocationFailure(code, fault.text, fault.claim))
         if results is None:
             text = INVALID_POOLS if any(view.invalid for view in views) else NOT_ALL
             return self._failure(AllocationFailure(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, text))

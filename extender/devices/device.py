@@ -13,6 +13,11 @@ CounterKey = tuple[str, str]  # the names of a counter set and of a counter in i
 Amounts = dict[str, int]  # the qualified name of a capacity -> an amount in billionths
 
 
+def qualified(name: str, domain: str) -> str:
+    """Returns the name of a capacity with its domain; without one, it has that of the driver."""
+    return name if "/" in name else f"{domain}/{name}"
+
+
 class PoolID(NamedTuple):
     driver: str
     pool: str
@@ -37,6 +42,8 @@ class PoolDevice:
         taints: the taints that keep pods away, from the ResourceSlice and from DeviceTaintRules.
         counters: the amount that the device consumes of each shared counter of its pool, in billionths.
         shareable: True if the device may be allocated to several claims at once (KEP-5075).
+        fails_when_read: True if an attribute without a known value is an error only for what reads it; False if it
+            makes every selector fail (`Behaviours.attributes_fail_when_read`).
         fault: an error in the attributes that makes every selector fail; "" if there is no error, None if the
             attributes have not been checked.
         amounts: stored by the allocator: `(amounts,)` with the amounts that a request takes if it names no capacity, or
@@ -44,16 +51,20 @@ class PoolDevice:
     """
 
     __slots__ = (
-        "_verdict_cache", "_verdicts", "amounts", "counters", "fault", "id", "shareable", "slice", "spec", "taints",
+        "_verdict_cache", "_verdicts", "amounts", "counters", "fails_when_read", "fault", "id", "shareable", "slice",
+        "spec", "taints",
     )  # fmt: skip
 
-    def __init__(self, spec: Device, of_slice: ResourceSlice, taints: tuple[DeviceTaint, ...]) -> None:
+    def __init__(
+        self, spec: Device, of_slice: ResourceSlice, taints: tuple[DeviceTaint, ...], *, fails_when_read: bool = False
+    ) -> None:
         self.id = DeviceID(of_slice.spec.driver, of_slice.spec.pool.name, spec.name)
         self.spec = spec
         self.slice = of_slice
         self.taints = taints
         self.shareable = bool(spec.allow_multiple_allocations)
-        self.fault: str | None = None
+        self.fails_when_read = fails_when_read
+        self.fault: str | None = "" if fails_when_read else None
         self._verdicts = bytearray()
         self._verdict_cache: object = None
         self.amounts: tuple[Amounts | None] | None = None

@@ -50,6 +50,7 @@ class _ClassesByResource:
 
     def __init__(self, table: Table) -> None:
         self._objects = table.objects
+        self._every_has_its_resource = table.features.behaviours.every_class_has_its_resource
         self._changes = Cursor(table.journal, DeviceClass.__name__)
         self._classes: dict[str, DeviceClass] = {}
 
@@ -64,10 +65,10 @@ class _ClassesByResource:
         for _, device_class in sorted(self._objects.all(DeviceClass).items()):
             named = device_class.spec.extended_resource_name
             other = by_resource.get(named) if named is not None else None
-            if other is not None and _created(device_class) <= _created(other):
-                continue  # as in upstream, a class whose name is taken provides no implicit resource either
-            by_resource[f"{IMPLICIT_PREFIX}{device_class.name}"] = device_class
-            if named is not None:
+            is_taken = other is not None and _created(device_class) <= _created(other)
+            if not is_taken or self._every_has_its_resource:
+                by_resource[f"{IMPLICIT_PREFIX}{device_class.name}"] = device_class
+            if named is not None and not is_taken:
                 by_resource[named] = device_class
         return by_resource
 

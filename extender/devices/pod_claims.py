@@ -72,6 +72,11 @@ def pod_device_claims(pod: PodInfo, table: Table) -> PodDeviceClaims | Refusal |
         refusal = _unready(claim, table) if claim.allocation is None else _unreadable(claim)
         if refusal is not None:
             return refusal
+    if backed or any(claim.allocation is None for claim in user):
+        devices = devices_of(table)
+        devices.refresh()
+        if fault := devices.allocated.fault:
+            return failed(NAME, f'running PreFilter plugin "{NAME}": gather allocation state: {fault}')
     unbacked = [name for name, amount in pod.requests.items() if amount and may_be_backed(name) and name not in backed]
     special = _special_claim(pod.pod, table) if backed else None
     names = {f"{pod.pod.namespace}/{name}" for name in _shared_names(pod.pod, group)}

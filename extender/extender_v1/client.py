@@ -27,7 +27,7 @@ class _Args(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 class _Victims(msgspec.Struct, frozen=True):
-    pods: list[msgspec.Raw] = msgspec.field(name="Pods")
+    pods: list[msgspec.Raw] | None = msgspec.field(name="Pods")
     num_pdb_violations: int = msgspec.field(name="NumPDBViolations")
 
 
@@ -72,7 +72,8 @@ def encode_preemption_args(pod: bytes, offers: Mapping[str, Offer], *, names: bo
         meta = {node: MetaVictims([MetaPod(uid) for uid in o.uids], o.num_pdb_violations) for node, o in offers.items()}
         return _ENCODE(_PreemptionArgs(raw, None, meta))
     whole = {
-        node: _Victims([msgspec.Raw(victim) for victim in offer.pods], offer.num_pdb_violations)
+        # Go writes null for a list to which nothing was appended.
+        node: _Victims([msgspec.Raw(victim) for victim in offer.pods] or None, offer.num_pdb_violations)
         for node, offer in offers.items()
     }
     return _ENCODE(_PreemptionArgs(raw, whole, None))

@@ -9,7 +9,7 @@ A wrong answer causes errors in kube-scheduler:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -22,6 +22,7 @@ from extender.extender_v1.messages import (
     HostPriority,
     HostPriorityList,
     NodeList,
+    NodeVictims,
 )
 
 _ENCODER = msgspec.json.Encoder()
@@ -85,14 +86,18 @@ def validate_prioritize(asked: Sequence[str], result: HostPriorityList) -> None:
         raise InvalidAnswer(f"prioritize: a score is not an integer from 0 to {MAX_EXTENDER_PRIORITY}")
 
 
-def validate_preempt(asked: Collection[str], result: ExtenderPreemptionResult) -> None:
-    """Raises InvalidAnswer if a node is not in the request, or its victims lack distinct, non-empty UIDs."""
+def validate_preempt(asked: Mapping[str, NodeVictims], result: ExtenderPreemptionResult) -> None:
+    """Raises InvalidAnswer if a node is not in the request, or its victims lack distinct, non-empty UIDs.
+
+    A node may be without victims only if the request has none for it, as requests may since Kubernetes 1.38.
+    """
     victims = result.node_name_to_meta_victims
-    if unknown := victims.keys() - set(asked):
+    if unknown := victims.keys() - asked.keys():
         raise InvalidAnswer(f"preempt: the request does not name the nodes {_some(unknown)}")
     for node, node_victims in victims.items():
         uids = [pod.uid for pod in node_victims.pods]
-        if not uids or not all(uids) or len(set(uids)) != len(uids) or node_victims.num_pdb_violations < 0:
+        is_missing = not uids and bool(asked[node].uids)
+        if is_missing or not all(uids) or len(set(uids)) != len(uids) or node_victims.num_pdb_violations < 0:
             raise InvalidAnswer(f"preempt: {node} has no victims, or a victim without a UID or named twice")
 
 

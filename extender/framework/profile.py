@@ -12,7 +12,7 @@ from extender.model.extender_config import ExtenderConfig
 from extender.model.kinds import Kind
 from extender.model.pod import Pod
 from extender.table import PodInfo, Table
-from extender.table.features import DEFAULT_FEATURES, FeatureGates
+from extender.table.features import DEFAULT_FEATURES, FeatureGates, features_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +154,12 @@ class Profiles:
     def with_each(self, change: Callable[[Profile], Profile]) -> Profiles:
         """Returns a copy in which each profile is replaced by `change(profile)`."""
         return Profiles([change(profile) for profile in self.all], self.features, self.extenders, self.watch)
+
+    def following(self, version: str) -> Profiles:
+        """Returns a copy that follows this version of Kubernetes, unless a user has chosen another one."""
+        if version == self.features.version or self.features.choices.version is not None:
+            return self
+        return Profiles(self.all, features_of(self.features.choices, version), self.extenders, self.watch)
 
     def of(self, pod: Pod) -> Profile:
         """Returns the profile for the pod's schedulerName, or the first profile."""

@@ -21,7 +21,7 @@ from extender.model.scheduling.pod_groups import GroupName
 from extender.model.workloads import PodDisruptionBudget
 from extender.preemption import pod_terminating_by_preemption
 from extender.preemption.evaluator import NEVER
-from extender.preemption.units import Disruption, UnitKind, disruption_of, evictable
+from extender.preemption.units import Disruption, UnitKind, disruption_of, evictable, tie_key
 from extender.table import PodInfo, Table
 from extender.table.features import FeatureGates
 from extender.table.trial import Trial
@@ -82,11 +82,10 @@ class VictimUnit:
     priority: int
     kind: UnitKind = UnitKind.POD
 
-    @property
-    def importance(self) -> tuple[object, ...]:
-        """The sort key: the most important unit comes first, and equally important units are sorted by name."""
+    def importance(self, table: Table) -> tuple[object, ...]:
+        """Returns the sort key: the most important unit comes first, and ties are sorted by the first pod's tie key."""
         started = min(info.started_seconds for info, _ in self.pods)
-        return -self.priority, -self.kind, -len(self.pods), started, self.pods[0][0].sort_key
+        return -self.priority, -self.kind, -len(self.pods), started, tie_key(self.pods[0][0], table)
 
 
 def preempt_for_group(
@@ -159,7 +158,7 @@ def _select(
     decide: Callable[[], GroupDecision],
     profile: Profile,
 ) -> GroupPreemption:
-    ordered = sorted(units, key=lambda unit: unit.importance)
+    ordered = sorted(units, key=lambda unit: unit.importance(trial.table))
     violating = _violating(ordered, trial.table)
     for unit in ordered:
         for info, _ in unit.pods:

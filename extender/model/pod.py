@@ -17,6 +17,7 @@ from extender.model.volume_sources import (
     ImageVolumeSource,
     MigratableSources,
     PersistentVolumeClaimSource,
+    ProjectedVolumeSource,
 )
 
 
@@ -40,6 +41,16 @@ class VolumeMount(Value, frozen=True):
     bind_mount_options: list[str] | None = None
 
 
+class SeccompProfile(Value, frozen=True):
+    type: str = ""
+
+
+class SecurityContext(Value, frozen=True):
+    """The part of a pod's or container's security context that scheduling reads."""
+
+    seccomp_profile: SeccompProfile | None = None
+
+
 class Container(Value, frozen=True):
     name: str = ""
     image: str = ""
@@ -48,6 +59,7 @@ class Container(Value, frozen=True):
     restart_policy: str | None = None
     restart_policy_rules: list[ContainerRestartRule] | None = None
     volume_mounts: list[VolumeMount] | None = None
+    security_context: SecurityContext | None = None
 
 
 class Toleration(Value, frozen=True):
@@ -120,6 +132,7 @@ class Volume(MigratableSources, frozen=True):
     iscsi: ISCSI | None = None
     rbd: RBD | None = None
     image: ImageVolumeSource | None = None
+    projected: ProjectedVolumeSource | None = None
 
 
 class PodSchedulingGate(Value, frozen=True):
@@ -157,6 +170,7 @@ class PodSpec(Value, frozen=True):
     resource_claims: list[PodResourceClaim] | None = None
     host_network: bool | None = None
     host_users: bool | None = None
+    security_context: SecurityContext | None = None
     termination_grace_period_seconds: Int64 | None = None
 
 

@@ -74,3 +74,17 @@ class CSIPersistentVolumeSource(Value, frozen=True):
 
 class ImageVolumeSource(Value, frozen=True):
     reference: str = ""
+
+
+class PodCertificateProjection(Value, frozen=True):
+    key_type: str = ""
+
+
+class VolumeProjection(Value, frozen=True):
+    pod_certificate: PodCertificateProjection | None = None
+
+
+class ProjectedVolumeSource(Value, frozen=True):
+    """The projections of a volume, with the fields that scheduling reads."""
+
+    sources: list[VolumeProjection] | None = None

@@ -18,10 +18,11 @@ from extender.runtime.questions import time_limit
 Answer = dict[str, Any]
 
 
-class Items(msgspec.Struct):
-    """A Kubernetes v1 List, which holds objects of any kinds."""
+class Items(msgspec.Struct, rename="camel"):
+    """A Kubernetes v1 List, which holds objects of any kinds; a snapshot also has the version of Kubernetes."""
 
     items: list[dict[str, Any]] | None = None
+    kubernetes_version: str = ""
 
 
 class Case(msgspec.Struct):
@@ -55,7 +56,8 @@ def _answer(line: bytes, number: int, profiles: Profiles | None, changes: bool, 
         if case.config:
             profiles = read_policy(case.config).scheduler_profiles()
         with time_limit(seconds):
-            state = ClusterState(to_objects(case.cluster.items or ()), profiles)
+            objects, version = to_objects(case.cluster.items or ()), case.cluster.kubernetes_version
+            state = ClusterState(objects, profiles, kubernetes_version=version)
             explanation = Explanation(state, state.stored(case.pod))
             return {"name": name, **explanation.to_dict(changes=changes)}
     except (msgspec.MsgspecError, ExtenderError, RecursionError, UnicodeDecodeError) as error:

@@ -69,11 +69,9 @@ class Cluster:
             MalformedCluster: a file is not valid; the message has the file and the place in it.
             OSError: the file cannot be read.
         """
-        from extender.offline.manifests.files import load_snapshot  # the YAML parser is needed only here
-
-        profiles = profiles_of(policy)
         notes: list[str] = []
-        cluster = cls(load_snapshot(Path(path), profiles.watch if profiles else (), notes), profiles)
+        cluster = cls(())
+        cluster._state = ClusterState.load(Path(path), profiles_of(policy), notes)
         cluster.notes = notes
         return cluster
 
@@ -261,7 +259,12 @@ class Cluster:
         replaces the hashes in an answer by the names.
         """
         redaction = Redaction(key) if redact else None
-        return write_snapshot(self._state.every_object(), redaction=redaction, compress=compress)
+        return write_snapshot(
+            self._state.every_object(),
+            redaction=redaction,
+            compress=compress,
+            kubernetes_version=self._state.kubernetes_version,
+        )
 
     def translate(self, answer: str, key: bytes) -> str:
         """Returns an answer about a redacted snapshot of this cluster with its hashes replaced by the names."""

@@ -60,12 +60,14 @@ class ClusterObjects:
     """The objects of a cluster.
 
     Attributes:
+        kubernetes_version: the version that the API server reports, as v1.37.1; "" if it reports none.
         notes: messages for the user, one for each group of kinds that could not be read.
         nodes_unread: why the nodes could not be read; None if the nodes were read.
         pods_unread: why some pods could not be read; None if all pods were read.
     """
 
     objects: list[Object] = field(default_factory=list)
+    kubernetes_version: str = ""
     notes: list[str] = field(default_factory=list)
     nodes_unread: str | None = None
     pods_unread: str | None = None
@@ -88,12 +90,12 @@ def read_cluster(access: ClusterAccess, namespace: str = "default", watch: Seque
         credentials.load().endpoint.dial(CONNECT_SECONDS).close()
     kinds = list({**OFFLINE_KINDS, **{kind.name: kind for kind in watch}}.values())
     with closing(KubeClient(credentials)) as client:
-        with client.get("/version", {}, CONNECT_SECONDS) as response:
-            response.read()
+        version = _version_if_served(client)
         with ThreadPoolExecutor(_CONCURRENT_LISTS) as pool:
             lists = list(pool.map(lambda kind: _list(client, kind), kinds))
         results = dict(zip((kind.name for kind in kinds), lists, strict=True))
         cluster = _nodes_and_pods(client, results, namespace)
+    cluster.kubernetes_version = version
     unread: dict[str, list[Kind]] = {}
     for kind in kinds:
         result = results[kind.name]
@@ -120,7 +122,7 @@ def read_state(
     objects = read_cluster(access, namespace, profiles.watch if profiles else ())
     if objects.nodes_unread and needs_nodes:
         raise ClusterError(f"{objects.nodes_unread}: without them only `extender explain POD` has an answer")
-    state = ClusterState(objects.objects, profiles)
+    state = ClusterState(objects.objects, profiles, kubernetes_version=objects.kubernetes_version)
     state.nodes_unread = objects.nodes_unread is not None
     state.pods_unread = objects.pods_unread
     return state, objects.notes
@@ -135,6 +137,28 @@ def connection_advice() -> Iterator[None]:
         raise ClusterError(
             f"{error}; check that the API server is up, and the server address in the kubeconfig's context"
         ) from None
+
+
+class _VersionInfo(msgspec.Struct, rename="camel"):
+    """The part of apimachinery's version.Info that matters here."""
+
+    git_version: str = ""
+
+
+_VERSION = msgspec.json.Decoder(_VersionInfo)
+
+
+def reported_version(client: KubeClient) -> str:
+    """Returns the version of the API server, as v1.37.1. Raises ClusterError if it is not served in time."""
+    return client.call_for(_VERSION.decode, "GET", "/version", b"", timeout_seconds=CONNECT_SECONDS).git_version
+
+
+def _version_if_served(client: KubeClient) -> str:
+    """Returns `reported_version`, or "" if the API server does not serve it. Raises ClusterError without an answer."""
+    try:
+        return reported_version(client)
+    except NotFound:
+        return ""
 
 
 def _reason(error: ClusterError) -> str:

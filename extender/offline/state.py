@@ -22,6 +22,7 @@ from extender.offline.manifests.objects import completed, to_pod
 from extender.offline.manifests.templates import workload_of
 from extender.offline.manifests.validation.structure import is_stored
 from extender.plugins.registry import default_profile
+from extender.policy.kubernetes_versions import followed
 from extender.runtime.near_names import did_you_mean, nearest, with_suggestion
 from extender.table import PodInfo, Table
 from extender.table.object_index import Objects
@@ -39,15 +40,24 @@ class ClusterState:
         engine: decides about pods, and can change the cluster for the length of a `with` block (`Engine.suppose`).
         infos: the pods that are on a node or wait for one, by `namespace/name`.
         finished: the keys of pods that have succeeded or failed; these pods take no resources.
+        kubernetes_version: the version that the API server reported, as v1.37.1; "" if it is unknown. Decisions follow
+            it, unless the profiles name another version.
         nodes_unread: True if the nodes could not be read, so that no decision about them can be made.
         pods_unread: why some pods could not be read; None if all pods were read.
     """
 
     def __init__(
-        self, objects: Iterable[Object], profiles: Profiles | None = None, limit: DecisionLimit | None = None
+        self,
+        objects: Iterable[Object],
+        profiles: Profiles | None = None,
+        limit: DecisionLimit | None = None,
+        kubernetes_version: str = "",
     ) -> None:
         """Adds the objects. Raises MalformedCluster if an object has a malformed quantity."""
         profiles = profiles or Profiles([default_profile()])
+        if kubernetes_version:
+            profiles = profiles.following(followed(kubernetes_version)[0])
+        self.kubernetes_version = kubernetes_version
         self.engine = Engine(Table(profiles.features), profiles, limit)
         self.infos: dict[str, PodInfo] = {}
         self.finished: set[str] = set()
@@ -63,13 +73,16 @@ class ClusterState:
 
         `notes` gets remarks on what was left out.
         """
-        from extender.offline.manifests.files import load_snapshot  # the YAML parser is needed only here
+        from extender.offline.manifests.files import read_snapshot  # the YAML parser is needed only here
 
-        return cls(load_snapshot(path, profiles.watch if profiles else (), notes), profiles)
+        stored = read_snapshot(path, profiles.watch if profiles else (), notes)
+        return cls(stored.objects, profiles, kubernetes_version=stored.kubernetes_version)
 
     def copy(self, profiles: Profiles | None = None) -> ClusterState:
         """Returns an independent copy, which decides by `profiles` if they are given."""
-        twin = ClusterState((), profiles or self.profiles, self.engine.limit)
+        chosen = profiles.following(self.profiles.features.version) if profiles else self.profiles
+        twin = ClusterState((), chosen, self.engine.limit)
+        twin.kubernetes_version = self.kubernetes_version
         twin.finished = set(self.finished)
         twin.nodes_unread = self.nodes_unread
         twin.pods_unread = self.pods_unread

@@ -47,7 +47,7 @@ _OF_GROUP = reads_names(_group_of)
 PLUGIN = Plugin(
     NAME,
     Arguments,
-    points=frozenset(("preEnqueue", "permit")),
+    points=frozenset(("preEnqueue", "permit", "placementFeasible")),
     default=False,
     # The queue itself wakes a group when another member starts to wait or a parent group changes.
     interests=Interests(

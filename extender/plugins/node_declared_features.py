@@ -33,6 +33,8 @@ class NodeDeclaredFeatures(PerNode):
         if not table.features.node_declared_features:
             return None
         required = required_features(pod.pod)
+        if not table.features.behaviours.certificate_and_oci_features:
+            required -= _SINCE_1_38
         if not required:
             return None
         declared = table.nodes.facts(_declared)
@@ -69,11 +71,28 @@ def _binds_with_options(pod: Pod) -> bool:
     return False
 
 
+def _needs_mldsa_certificate(pod: Pod) -> bool:
+    for volume in pod.spec.volumes or ():
+        for source in (volume.projected.sources if volume.projected else None) or ():
+            if source.pod_certificate and source.pod_certificate.key_type in ("MLDSA44", "MLDSA65", "MLDSA87"):
+                return True
+    return False
+
+
+def _has_oci_profile(pod: Pod) -> bool:
+    containers = (*pod.init_containers, *pod.containers, *(pod.spec.ephemeral_containers or ()))
+    contexts = (pod.spec.security_context, *(container.security_context for container in containers))
+    return any(each and each.seccomp_profile and each.seccomp_profile.type == "OCI" for each in contexts)
+
+
 _NEEDS: Mapping[str, Callable[[Pod], bool]] = {
+    "PodCertificateMLDSA": _needs_mldsa_certificate,
     "RestartAllContainersOnContainerExits": _restarts_all,
+    "SecurityProfileOCI": _has_oci_profile,
     "UserNamespacesHostNetworkSupport": lambda pod: bool(pod.spec.host_network) and pod.spec.host_users is False,
     "VolumeBindMountOptions": _binds_with_options,
 }
+_SINCE_1_38 = frozenset(("PodCertificateMLDSA", "SecurityProfileOCI"))
 
 
 def _declared(node: Node) -> frozenset[str]:

@@ -34,6 +34,7 @@ from extender.plugins import (
 from extender.plugins.users.function import CustomRule
 from extender.plugins.users.predicate import CustomPredicate
 from extender.plugins.users.priority import CustomPriority
+from extender.table.features import Behaviours
 
 DEFAULT_SCHEDULER = "default-scheduler"
 
@@ -77,9 +78,12 @@ INTERESTS: Mapping[str, Interests] = {
 """The events that may help a pod, by the plugin that refused it. For a plugin that is missing, any event may help."""
 
 
-def interests_of(profiles: Iterable[Profile]) -> Mapping[str, Interests]:
+def interests_of(profiles: Iterable[Profile], behaviours: Behaviours) -> Mapping[str, Interests]:
     """Returns, for each rule including users' rules, the events that may help a pod that the rule refused."""
     interests = dict(INTERESTS)
+    if behaviours.shrunk_nomination_wakes:
+        fit = node_resources.FIT
+        interests[fit.name] = Interests((*fit.interests.of, node_resources.SHRUNK_NOMINATION))
     for rule in (rule for profile in profiles for rule in profile.rules):
         if isinstance(rule, CustomRule):
             interests[rule.name] = rule.interests

@@ -182,12 +182,16 @@ class VolumeBindingScore(PerNode):
         if not isinstance(claims, PodVolumeClaims) or not claims.delayed:
             return None
         by_utilization = score_by_utilization(self.shape)
+        is_exact = table.features.behaviours.exact_storage_capacity
 
         def score(rows: Rows) -> Scores:
             total = np.zeros(len(rows), np.int64)
             classes = np.zeros(len(rows), np.int64)
             for usage in _usage_by_class(PodVolumes(claims, table, rows)).values():
-                total += np.where(usage.counts, by_utilization[_utilization(usage)], 0)
+                utilization = _utilization(usage)
+                if is_exact:  # sizes beyond 2^63 are capped, so the product overflows, and upstream scores it like 0
+                    utilization = np.maximum(utilization, 0)
+                total += np.where(usage.counts, by_utilization[utilization], 0)
                 classes += usage.counts
             # Rounds halves up like Go's math.Round, but with exact integers.
             averages: Scores = (2 * total + classes) // np.maximum(2 * classes, 1)

@@ -15,7 +15,7 @@ from extender.plugins.node_resources.allocation_scores import NodeResourcesFitSc
 from extender.plugins.registry import default_profile
 from extender.policy.extenders import ignoring
 from extender.policy.faults import Faults
-from extender.table.features import BY_NAME, DEFAULT_FEATURES, FeatureGates
+from extender.table.features import BY_NAME, DEFAULT_FEATURES, VERSIONS, FeatureGates, features_of, with_values
 
 _SWITCHES = {"true": True, "false": False}
 
@@ -23,18 +23,34 @@ _SWITCHES = {"true": True, "false": False}
 def with_gates(
     gates: Mapping[str, bool], faults: Faults, path: str, base: FeatureGates = DEFAULT_FEATURES
 ) -> FeatureGates:
-    """Returns `base` with these gates switched on or off; adds a fault for each unknown gate.
+    """Returns `base` with these gates switched on or off; adds a fault for each gate that cannot be set so.
+
+    If a version of Kubernetes is chosen, gates that it lacks or has locked are faults too, in kube-scheduler's words.
 
     Args:
         gates: {name of the gate in Kubernetes: True to switch it on}.
     """
-    for name in gates.keys() - BY_NAME.keys():
-        faults.add(f"{path}.{name}", "unknown feature gate, or one without effect on scheduling", name, BY_NAME)
-    return replace(base, **{field: gates[name] for name, field in BY_NAME.items() if name in gates})
+    for name, on in gates.items():
+        if refusal := _refusal(name, on, base):
+            faults.add(f"{path}.{name}", refusal, name, BY_NAME.keys() - {name})
+    choices = replace(base.choices, gates={**base.choices.gates, **gates})
+    return with_values(replace(base, choices=choices), gates)
 
 
-def parsed(text: str, base: FeatureGates = DEFAULT_FEATURES) -> FeatureGates:
+def _refusal(name: str, on: bool, base: FeatureGates) -> str | None:
+    version = VERSIONS[base.version] if base.choices.version else None
+    if version and name in version.gone:
+        return f"unrecognized feature gate: {name} (Kubernetes {base.version})"
+    if version and name in version.locked:
+        return None if on else f"cannot set feature gate {name} to false, feature is locked to true"
+    return None if name in BY_NAME else "unknown feature gate, or one without effect on scheduling"
+
+
+def parsed(text: str, base: FeatureGates = DEFAULT_FEATURES, version: str | None = None) -> FeatureGates:
     """Returns `base` changed by a text like "A=true,B=false", as in kube-scheduler's --feature-gates.
+
+    Args:
+        version: the version of Kubernetes to follow; None for that of `base`.
 
     Raises:
         ConfigurationError: lists every fault.
@@ -47,6 +63,9 @@ def parsed(text: str, base: FeatureGates = DEFAULT_FEATURES) -> FeatureGates:
             faults.add(f"featureGates.{name}", f"expected {name}=true or {name}=false, got {part.strip()!r}")
         else:
             gates[name] = _SWITCHES[value.lower()]
+    if version is not None:
+        base = features_of(replace(base.choices, version=version))
+        gates = {**base.choices.gates, **gates}
     features = with_gates(gates, faults, "featureGates", base)
     faults.raise_if_any()
     return features

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.model.workloads import PodDisruptionBudget
-from extender.preemption.units import Unit, evictable, has_members, units_on
+from extender.preemption.units import Unit, evictable, has_members, tie_key, units_on
 from extender.table import PodInfo, Table
 from extender.table.labels import BoolColumn, IntColumn, Rows
 
@@ -26,8 +26,9 @@ _PRIORITY_OFFSET = 2**31
 def by_importance(table: Table, slots: Rows) -> tuple[Rows, IntColumn]:
     """Sorts pods by row, then by descending priority, then by ascending start time (upstream MoreImportantPod).
 
-    Equally important pods are sorted by namespace and name. Upstream leaves their order to chance, because its sort is
-    not stable (docs/differences.md).
+    Since Kubernetes 1.38, of two such pods the one with the lower UID is more important. Before, they are equally
+    important, and are sorted by namespace and name: upstream leaves their order to chance, because its sort is not
+    stable (docs/differences.md).
 
     Returns:
         The sorted slots, intp[n], and their ranks, int64[n]. Two ranks are equal only if the pods are equally important
@@ -41,15 +42,17 @@ def by_importance(table: Table, slots: Rows) -> tuple[Rows, IntColumn]:
     differs = (key[1:] != key[:-1]) | (started[1:] != started[:-1])
     rank = np.concatenate(([0], np.cumsum(differs)))
     if not differs.all():
-        _sort_ties_by_name(table, slots, rank)
+        _sort_ties(table, slots, rank)
+        if table.features.behaviours.victims_by_uid:
+            rank = np.arange(len(slots))
     return slots, rank
 
 
-def _sort_ties_by_name(table: Table, slots: Rows, rank: IntColumn) -> None:
-    """Sorts pods of equal rank, which are adjacent in `slots`, by namespace and name; changes `slots`."""
+def _sort_ties(table: Table, slots: Rows, rank: IntColumn) -> None:
+    """Sorts pods of equal rank, which are adjacent in `slots`, by their tie key; changes `slots`."""
     tied = np.flatnonzero(np.bincount(rank)[rank] > 1)
-    names = [info.sort_key for info in table.pods.at(slots[tied])]
-    order = sorted(range(len(tied)), key=lambda i: (rank[tied[i]], names[i]))
+    keys = [tie_key(info, table) for info in table.pods.at(slots[tied])]
+    order = sorted(range(len(tied)), key=lambda i: (rank[tied[i]], keys[i]))
     slots[tied] = slots[tied[order]]
 
 
@@ -146,7 +149,8 @@ def _in_units(table: Table, units: Sequence[Unit]) -> VictimColumns:
     sizes = [len(unit.slots) for unit in units]
     slots = np.array([slot for unit in units for slot in unit.slots], np.intp)
     rows = np.repeat(np.array([unit.row for unit in units], np.intp), sizes)
-    importance = [unit.importance(table)[:-1] for unit in units]
+    tie_keys = None if table.features.behaviours.victims_by_uid else -1
+    importance = [unit.importance(table)[:tie_keys] for unit in units]
     differs = [this != before for this, before in zip(importance[1:], importance, strict=False)]
     rank = np.repeat(np.concatenate(([0], np.cumsum(differs)))[: len(units)], sizes).astype(np.int64)
     unit = np.repeat(np.arange(len(units)), sizes)

@@ -75,6 +75,10 @@ class DryRun:
         Pods that a PodDisruptionBudget protects are reprieved first, and other pods after them. In both cases, the most
         important pods come first.
         """
+        return self.select_victims_and_rows(potential)[0]
+
+    def select_victims_and_rows(self, potential: VictimColumns) -> tuple[VictimColumns, Rows]:
+        """Returns what `select_victims` returns, and the rows of all nodes that fit without the `potential` victims."""
         removals = self._removals(potential)
         rows = potential.rows[potential.begins()[:-1]]
         rows = rows[self._may_help(rows)]
@@ -82,7 +86,7 @@ class DryRun:
         helps = np.zeros(self._table.nodes.capacity, np.bool_)
         helps[rows] = True
         removed = potential.only(helps[potential.rows])
-        return removed.without(self._reprieved(removed, removals))
+        return removed.without(self._reprieved(removed, removals)), rows
 
     def _prepare(self, predicate: Predicate) -> None:
         check = predicate.prepare(self._pod, self._table)

@@ -36,11 +36,14 @@ class Preemption:
         candidates: the possible nodes, by name.
         nominated_node: the best of the possible nodes; None if there are no candidates.
         reason: the reason why there are no candidates, in kube-scheduler's words; None if there are candidates.
+        without_victims: the nodes with pods of lower priority where no pod has to go, because only other extenders
+            refuse the pod. They may choose victims there (since Kubernetes 1.38; before, empty).
     """
 
     candidates: Candidates
     nominated_node: str | None
     reason: str | None
+    without_victims: Sequence[str] = ()
 
 
 class ProcessedPreemption(NamedTuple):
@@ -80,8 +83,10 @@ def preempt(
     if reason is not None:
         return Preemption(Candidates(table, NO_VICTIMS), None, reason)
     rows = np.roll(fit.with_code(Code.UNSCHEDULABLE) if rows is None else rows, -offset)
-    candidates = Candidates(table, _dry_run_preemption(profile, pod, table, rows, limits.enough(len(rows)), spared))
-    return Preemption(candidates, candidates.best, None if candidates else NOT_HELPFUL)
+    victims, needless = _dry_run_preemption(profile, pod, table, rows, limits.enough(len(rows)), spared)
+    candidates = Candidates(table, victims)
+    without_victims = table.nodes.names_of(needless) if table.features.behaviours.candidates_without_victims else ()
+    return Preemption(candidates, candidates.best, None if candidates else NOT_HELPFUL, without_victims)
 
 
 def process_preemption(
@@ -151,22 +156,25 @@ def pod_terminating_by_preemption(pod: Pod) -> bool:
 
 def _dry_run_preemption(
     profile: Profile, pod: PodInfo, table: Table, rows: Rows, enough: int, spared: Mapping[str, Sequence[str]]
-) -> VictimColumns:
-    """Returns the victims on the rows where evictions help; stops once it has found `enough` such rows.
+) -> tuple[VictimColumns, Rows]:
+    """Returns the victims on the rows where evictions help, and the rows where none is needed.
 
-    The pod is tried on all of `rows`. PreFilter may exclude the row of the nominated node, but no other of these rows.
+    Stops once it has found `enough` rows where evictions help. The pod is tried on all of `rows`. PreFilter may exclude
+    the row of the nominated node, but no other of these rows.
     """
     dry_run = DryRun(profile, pod, table, narrowed=False)
-    victims = NO_VICTIMS
+    victims, needless = NO_VICTIMS, np.zeros(0, np.intp)
     for begin in range(0, len(rows), max(enough, 1)):
         potential = potential_victims(pod, table, rows[begin : begin + enough])
         if spared:
             potential = potential.only(~potential.whole_units(_is_listed(table, potential, spared)))
-        victims = victims.joined(dry_run.select_victims(potential))
+        chosen, fitting = dry_run.select_victims_and_rows(potential)
+        victims = victims.joined(chosen)
+        needless = np.concatenate((needless, np.setdiff1d(fitting, chosen.rows)))
         nodes = victims.num_nodes
         if nodes >= enough and nodes > victims.only(victims.violating).num_nodes:
             break
-    return victims
+    return victims, needless
 
 
 def _known_rows(table: Table, names: Mapping[str, object]) -> Rows:

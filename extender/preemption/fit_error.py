@@ -47,7 +47,8 @@ def preemption_message(fit: Fit, preemption: Preemption, pod: PodInfo, table: Ta
     if preemption.reason != NOT_HELPFUL:
         return f"preemption: {preemption.reason}"
     with_victims = table.pods.row[evictable(table, np.flatnonzero(table.pods.row >= 0), pod.priority)]
-    without_victims = ~np.isin(fit.rows, with_victims)
+    needless = [table.nodes.row_of[node] for node in preemption.without_victims]
+    without_victims = ~np.isin(fit.rows, with_victims) | np.isin(fit.rows, needless)
     counts: Counter[str] = Counter()
     for cause, refusal in enumerate(fit.refusals):
         refused = fit.cause == cause

@@ -112,10 +112,18 @@ class Unit(NamedTuple):
     kind: UnitKind
 
     def importance(self, table: Table) -> tuple[object, ...]:
-        """Returns the key that sorts units: by node, then the most important first, then by name."""
+        """Returns the key that sorts units: by node, then the most important first, then by the first pod's tie key."""
         started = float(table.pods.started[list(self.slots)].min())
-        name = table.pods.info(self.slots[0]).sort_key
-        return self.row, -self.priority, -self.kind, -len(self.slots), started, name
+        tie = tie_key(table.pods.info(self.slots[0]), table)
+        return self.row, -self.priority, -self.kind, -len(self.slots), started, tie
+
+
+def tie_key(info: PodInfo, table: Table) -> str:
+    """Returns the key that sorts victims of equal importance (upstream MoreImportantVictim).
+
+    Since Kubernetes 1.38 it is the UID. Before, upstream took any of them; by name, answers can be reproduced.
+    """
+    return info.uid if table.features.behaviours.victims_by_uid else info.sort_key
 
 
 def has_members(table: Table, slots: Rows) -> bool:

@@ -175,18 +175,20 @@ class Extenders:
         If no candidate remains, the result contains the reason.
         """
         extenders = [*self._interested(pod.pod, lambda config: config.preempt_verb)]
-        if not extenders or not preemption.candidates:
+        offered: dict[str, Candidate] = {node: Candidate(node, (), 0) for node in preemption.without_victims}
+        offered |= preemption.candidates
+        if not extenders or not offered:
             return preemption
-        candidates = preemption.candidates
         for extender in extenders:
             try:
-                candidates = candidates_of(table, _checked(extender, extender.preempt(pod.pod, candidates), table))
+                offered = _checked(extender, extender.preempt(pod.pod, offered), offered, table)
             except ExtenderError as error:
                 if not extender.config.ignorable:
                     return Preemption(candidates_of(table, {}), None, str(error))
                 self.pass_over(extender, "preempt", error)
-            if not candidates:
+            if not offered:
                 break
+        candidates = candidates_of(table, {node: each for node, each in offered.items() if each.victims})
         return Preemption(candidates, candidates.best, None if candidates else NO_CANDIDATE)
 
     def binding(self, pod: Pod) -> Iterator[Extender]:
@@ -276,8 +278,14 @@ def _offer(candidate: Candidate, *, whole: bool) -> Offer:
     return Offer([victim.uid for victim in candidate.victims], candidate.num_pdb_violations, pods)
 
 
-def _checked(extender: Extender, offers: Mapping[str, Offer], table: Table) -> dict[str, Candidate]:
-    """Returns the candidates of an answer. Raises MalformedAnswer for unknown nodes or pods, or missing victims."""
+def _checked(
+    extender: Extender, offers: Mapping[str, Offer], asked: Mapping[str, Candidate], table: Table
+) -> dict[str, Candidate]:
+    """Returns the candidates of an answer to a request with the candidates `asked`.
+
+    Raises:
+        MalformedAnswer: a node or pod does not exist, or a node that had victims has none.
+    """
     candidates: dict[str, Candidate] = {}
     for name, offer in offers.items():
         row = table.nodes.row_of.get(name)
@@ -287,7 +295,7 @@ def _checked(extender: Extender, offers: Mapping[str, Offer], table: Table) -> d
             slot = table.pods.slot_of.get(uid)
             if slot is None or table.pods.row[slot] != row:
                 raise extender.malformed(f"preempt names a victim with UID {uid!r}, which is not on node {name}")
-        if offer.uids:
+        if offer.uids or (name in asked and not asked[name].victims):
             victims = tuple(table.pods.info(table.pods.slot_of[uid]) for uid in offer.uids)
             candidates[name] = Candidate(name, victims, offer.num_pdb_violations)
         elif not extender.config.ignorable:

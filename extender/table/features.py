@@ -1,15 +1,123 @@
-"""Defines the feature gates of kube-scheduler that affect decisions."""
+"""Lists the versions of Kubernetes that can be followed, and what differs between their kube-schedulers.
+
+A version differs in its feature gates and in behaviours that no gate switches. Both are fields of `FeatureGates`, so a
+rule reads `table.features.storage_capacity_scoring` or `table.features.behaviours.victims_by_uid`, never a version.
+`VERSIONS` has the values of each version.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Behaviours:
+    """What kube-scheduler does since some version, and no feature gate switches. The defaults are those of 1.37."""
+
+    empty_spread_selector_counts: bool = False
+    """A spread constraint with `labelSelector: {}` counts every pod of the namespace; before 1.38, none.
+
+    Upstream: podtopologyspread/common.go countPodsMatchSelector.
+    """
+    pod_level_requests_in_score: bool = False
+    """NodeResourcesFit scores by the requests in `spec.resources` of the pod; before 1.38, by its containers alone.
+
+    Upstream: noderesources/fit.go getScorer.
+    """
+    exact_score_fractions: bool = False
+    """Scores are exact fractions of amounts up to 2^63; before 1.38, a product of amounts could overflow.
+
+    Upstream: noderesources/resource_allocation.go scaledFraction.
+    """
+    every_budget_protects: bool = False
+    """A budget with `selector: {}` protects all pods of its namespace, and a budget may match pods without labels.
+
+    Before 1.38, neither protected a pod. Upstream: framework/preemption FilterVictimsWithPDBViolation.
+    """
+    victims_by_uid: bool = False
+    """Among equally important victims, the one with the lower UID stays; before 1.38, any of them.
+
+    Upstream: framework/preemption MoreImportantVictim.
+    """
+    candidates_without_victims: bool = False
+    """Preemption offers extenders nodes on which no pod has to go; before 1.38, such a node was an error.
+
+    Upstream: framework/preemption/preemption.go DryRunPreemption, callExtenders.
+    """
+    incomplete_pools_refuse_the_node: bool = False
+    """A claim for all devices of an incomplete or invalid pool refuses that node; before 1.38, the pod failed.
+
+    Upstream: dynamic-resource-allocation/structured/internal/stable/allocator_stable.go.
+    """
+    capacities_have_domains: bool = False
+    """The name of a device's capacity without a domain has that of the driver; before 1.38, names had to be equal.
+
+    Upstream: dynamic-resource-allocation/structured/internal/stable/consumable_capacity.go.
+    """
+    attributes_fail_when_read: bool = False
+    """An attribute without a known value is an error only for what reads it, and versions are compared as semver.
+
+    Before 1.38, it failed every selector of the device, and versions were compared as text. Upstream:
+    dynamic-resource-allocation/structured/internal/stable/constraint.go, dynamic-resource-allocation/cel/compile.go.
+    """
+    shares_prevent_exclusive_use: bool = False
+    """A device with a share in use is not given as a whole, although it no longer allows multiple allocations.
+
+    Upstream: dynamic-resource-allocation/structured/internal/stable/allocator_stable.go allocateDevice.
+    """
+    every_class_has_its_resource: bool = False
+    """A DeviceClass keeps its implicit resource if another class provides its extendedResourceName.
+
+    Upstream: dynamic-resource-allocation/deviceclass/extendedresourcecache.
+    """
+    negative_consumption_fails: bool = False
+    """A negative consumedCapacity in an allocated claim fails every pod with claims.
+
+    Upstream: dynamicresources/allocateddevices.go.
+    """
+    certificate_and_oci_features: bool = False
+    """NodeDeclaredFeatures infers PodCertificateMLDSA and SecurityProfileOCI.
+
+    Upstream: component-helpers/nodedeclaredfeatures/features.
+    """
+    exact_storage_capacity: bool = False
+    """A CSIStorageCapacity is compared exactly; before 1.38, rounded up to bytes.
+
+    Upstream: volumebinding/binder.go capacitySufficient.
+    """
+    shrunk_nomination_wakes: bool = False
+    """A pod is tried again when the node that it is nominated to becomes too small for it.
+
+    Upstream: noderesources/fit.go isSchedulableAfterNodeChange.
+    """
+    placement_fields: bool = False
+    """A configuration may have percentageOfPlacementsToScore, placementFeasible, and DefaultPreemption at reserve.
+
+    Upstream: kube-scheduler/config/v1/types.go.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class VersionChoices:
+    """What a user has set: gates by name, and a version; None if the version of the cluster is followed."""
+
+    version: str | None = None
+    gates: Mapping[str, bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureGates:
-    """The feature gates, with the defaults of kube-scheduler v1.37.1.
+    """The feature gates, with the defaults of 1.37, and what else differs between versions.
 
-    `BY_NAME` has the names that kube-scheduler uses for them.
+    `BY_NAME` has the names that kube-scheduler uses for the gates.
+
+    Attributes:
+        version: the minor version of Kubernetes that is followed.
+        behaviours: what no gate switches in that version.
+        choices: what a user has set; the rest has the defaults of `version`.
     """
 
     composite_pod_group: bool = False
@@ -21,6 +129,9 @@ class FeatureGates:
     storage_capacity_scoring: bool = True
     topology_aware_workload_scheduling: bool = False
     volume_limit_scaling: bool = True
+    version: str = "1.37"
+    behaviours: Behaviours = Behaviours()
+    choices: VersionChoices = field(default=VersionChoices(), compare=False, repr=False)
 
     @property
     def group_claims(self) -> bool:
@@ -45,4 +156,89 @@ BY_NAME = {
     "VolumeLimitScaling": "volume_limit_scaling",
 }
 """The fields of `FeatureGates`, by their names in kube-scheduler's --feature-gates."""
-DEFAULT_FEATURES = FeatureGates()
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesVersion:
+    """A minor version of Kubernetes.
+
+    Attributes:
+        features: its defaults.
+        locked: the gates that are always on, so that setting them to false is an error.
+        gone: the gates that it does not have, so that setting them is an error.
+    """
+
+    features: FeatureGates
+    locked: Set[str] = frozenset()
+    gone: Set[str] = frozenset()
+
+
+_BEHAVIOURS_OF_1_38 = Behaviours(
+    empty_spread_selector_counts=True,
+    pod_level_requests_in_score=True,
+    exact_score_fractions=True,
+    every_budget_protects=True,
+    victims_by_uid=True,
+    candidates_without_victims=True,
+    incomplete_pools_refuse_the_node=True,
+    capacities_have_domains=True,
+    attributes_fail_when_read=True,
+    shares_prevent_exclusive_use=True,
+    every_class_has_its_resource=True,
+    negative_consumption_fails=True,
+    certificate_and_oci_features=True,
+    exact_storage_capacity=True,
+    shrunk_nomination_wakes=True,
+    placement_fields=True,
+)
+
+VERSIONS: Mapping[str, KubernetesVersion] = MappingProxyType(
+    {
+        "1.35": KubernetesVersion(
+            FeatureGates(
+                version="1.35", node_declared_features=False, storage_capacity_scoring=False, volume_limit_scaling=False
+            ),
+            gone={"DRAFractionalCapacityRange"},
+        ),
+        "1.36": KubernetesVersion(
+            FeatureGates(version="1.36", storage_capacity_scoring=False, volume_limit_scaling=False),
+            gone={"DRAFractionalCapacityRange"},
+        ),
+        "1.37": KubernetesVersion(FeatureGates(version="1.37")),
+        "1.38": KubernetesVersion(
+            FeatureGates(
+                version="1.38",
+                dra_fractional_capacity_range=True,
+                pod_group_preemption_policy=True,  # no longer a gate: part of GenericWorkload
+                behaviours=_BEHAVIOURS_OF_1_38,
+            ),
+            locked={
+                "DRADeviceBindingConditions", "DRADeviceTaintRules", "DRADeviceTaints", "DRAPartitionableDevices",
+            },
+            gone={
+                "DynamicResourceAllocation", "InPlacePodVerticalScaling", "JobManagedBy", "MatchLabelKeysInPodAffinity",
+                "PodGroupPreemptionPolicy", "PodSchedulingReadiness", "RecoverVolumeExpansionFailure",
+            },
+        ),
+    }
+)  # fmt: skip
+"""The versions that can be followed, the oldest first. docs/versions.md has the gates as a table."""
+RELEASED = "1.37"
+"""The newest version that is released: the one that is followed if nothing names another."""
+DEFAULT_FEATURES = VERSIONS[RELEASED].features
+
+
+def features_of(choices: VersionChoices, cluster: str = RELEASED) -> FeatureGates:
+    """Returns the defaults of the chosen version, else of the cluster's, with the chosen gates.
+
+    A chosen gate that the version does not have is ignored.
+    """
+    version = VERSIONS[choices.version or cluster]
+    gates = {name: on for name, on in choices.gates.items() if name not in version.gone}
+    return with_values(replace(version.features, choices=choices), gates)
+
+
+def with_values(features: FeatureGates, gates: Mapping[str, bool]) -> FeatureGates:
+    """Returns `features` with these gates, given by name, switched on or off; ignores unknown names."""
+    values: dict[str, Any] = {BY_NAME[name]: on for name, on in gates.items() if name in BY_NAME}
+    return replace(features, **values)

@@ -6,7 +6,7 @@ from collections.abc import ItemsView, Iterator, Mapping
 from typing import TypeVar, cast
 
 from extender.model.meta import Object
-from extender.model.selectors import Selector, compile_selector, selector_from_labels
+from extender.model.selectors import NOTHING, Selector, compile_selector, selector_from_labels
 from extender.model.workloads import Namespace, PodDisruptionBudget, Service
 from extender.table.journal import Cursor, Journal
 from extender.table.labels import SelectorIndex
@@ -85,9 +85,14 @@ class Namespaces:
 
 
 class Budgets:
-    """Indexes the PodDisruptionBudgets by selector. The index is rebuilt after any of them has changed."""
+    """Indexes the PodDisruptionBudgets by selector. The index is rebuilt after any of them has changed.
 
-    def __init__(self, objects: Objects, journal: Journal) -> None:
+    `every_protects`: True if a budget with an empty selector covers pods, and a pod without labels can be covered
+    (`Behaviours.every_budget_protects`).
+    """
+
+    def __init__(self, objects: Objects, journal: Journal, *, every_protects: bool = False) -> None:
+        self._every_protects = every_protects
         self._objects = objects
         self._changes = Cursor(journal, PodDisruptionBudget.__name__)
         self._by_selector: SelectorIndex[tuple[str, Selector]] = SelectorIndex()
@@ -96,7 +101,7 @@ class Budgets:
         """Yields the keys of the budgets that cover pods with this namespace and these labels, in any order."""
         if self._changes.advance():
             self._rebuild()
-        if not group.labels:  # upstream skips such pods, though a selector like DoesNotExist would match them
+        if not group.labels and not self._every_protects:
             return
         labels = group.mapping
         for key, selector in self._by_selector.candidates(group.labels):
@@ -107,8 +112,7 @@ class Budgets:
         self._by_selector = SelectorIndex()
         for key, budget in self._objects.all(PodDisruptionBudget).items():
             selector = compile_selector(budget.spec.selector)
-            # As in upstream's preemption, a budget with an empty selector covers no pods.
-            if selector.requirements:
+            if selector.requirements or (self._every_protects and selector != NOTHING):
                 self._by_selector.add(selector, (key, selector))
 
 

@@ -134,7 +134,8 @@ class PodInfo:
     @lazy_attribute
     def volumes(self) -> tuple[Volume, ...]:
         """The volumes of the types that rules read; a pod's projected token, for example, is left out."""
-        return tuple(volume for volume in self.pod.spec.volumes or () if volume != Volume(name=volume.name))
+        volumes = self.pod.spec.volumes or ()
+        return tuple(each for each in volumes if each != Volume(name=each.name, projected=each.projected))
 
     @lazy_attribute
     def group(self) -> Group:
@@ -147,12 +148,14 @@ class PodInfo:
 
     @lazy_attribute
     def requests_with_defaults(self) -> dict[str, int]:
-        """The requests with which NodeResourcesFit scores nodes. A container without a request gets a default amount.
+        """The requests with which NodeResourcesFit scores nodes; containers without a request get a default amount."""
+        return pod_requests(self.pod, NONZERO_DEFAULTS) if lacks_cpu_or_memory(self.pod) else self.requests
 
-        Pod-level resources are ignored, as in upstream's scorer (its enablePodLevelResources is never set).
-        """
-        if self.pod.spec.resources is None and not lacks_cpu_or_memory(self.pod):
-            return self.requests
+    @lazy_attribute
+    def container_requests_with_defaults(self) -> dict[str, int]:
+        """The same without the pod-level resources, which NodeResourcesFit did not score before Kubernetes 1.38."""
+        if self.pod.spec.resources is None:
+            return self.requests_with_defaults
         return pod_requests(self.pod, NONZERO_DEFAULTS, pod_level=False)
 
     @lazy_attribute

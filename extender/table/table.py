@@ -55,7 +55,7 @@ class Table:
         self.ports = PortColumns()
         self.objects = Objects(self.journal)
         self.storage = Storage(self.nodes, self.pods, self.objects, self.journal)
-        self.budgets = Budgets(self.objects, self.journal)
+        self.budgets = Budgets(self.objects, self.journal, every_protects=features.behaviours.every_budget_protects)
         self.namespaces = Namespaces(self.objects, self.journal)
         self.services = Services()
         self._readers: dict[Callable[[Table], Any], Any] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from extender.cache.cache import Cache
 from extender.extender_v1.decoding import decode_preemption_args
@@ -74,14 +74,27 @@ class Preempt:
             for node in processed.feasible:
                 offer = offers[node]
                 answer[node] = _meta_victims(_of_lower_priority(offer, info, table), offer.pdb_violations)
-        result = {node: victims for node, victims in answer.items() if victims.pods}
+        result = self._answered(request, answer)
         if result and self._preemptors is not None:
             self._preemptors.note(info.uid, result.keys())
         return ExtenderPreemptionResult(result)
 
     def allow_all(self, request: ExtenderPreemptionArgs) -> ExtenderPreemptionResult:
         offers = {node: _meta_victims(offer.uids, offer.pdb_violations) for node, offer in request.victims.items()}
-        return ExtenderPreemptionResult({node: victims for node, victims in offers.items() if victims.pods})
+        return ExtenderPreemptionResult(self._answered(request, offers))
+
+    def _answered(self, request: ExtenderPreemptionArgs, answer: Mapping[str, MetaVictims]) -> dict[str, MetaVictims]:
+        """Returns the nodes that the answer may contain: a node without victims rejects the answer as malformed.
+
+        Since Kubernetes 1.38 the request may contain nodes without victims, to which another extender may add some.
+        kube-scheduler then takes back an empty list, and a missing node counts as refused.
+        """
+        may_be_empty = self._profiles.features.behaviours.candidates_without_victims
+        return {
+            node: victims
+            for node, victims in answer.items()
+            if victims.pods or (may_be_empty and not request.victims[node].uids)
+        }
 
     def failed(self, request: ExtenderPreemptionArgs, message: str) -> None:
         return None
@@ -101,10 +114,12 @@ def _meta_victims(uids: list[str], violations: int) -> MetaVictims:
 def _ordered(victims: Sequence[PodInfo], offer: NodeVictims, table: Table) -> list[str]:
     """Returns the UIDs of the victims, the most important first.
 
-    `victims` is already sorted by importance and then by name. Here, equally important pods are put in the order of the
-    request instead of the order of their names. If any victim belongs to a group, the order of `victims` is kept.
+    `victims` is already sorted. Before Kubernetes 1.38, equally important pods are sorted by name there, and are put in
+    the order of the request here. If any victim belongs to a group, the order of `victims` is kept.
     """
-    if any(disruption_of(info, table).kind is not UnitKind.POD for info in victims):
+    if table.features.behaviours.victims_by_uid or any(
+        disruption_of(info, table).kind is not UnitKind.POD for info in victims
+    ):
         return [info.uid for info in victims]
     turn = {uid: index for index, uid in enumerate(offer.uids)}
     ordered = sorted(victims, key=lambda info: (-info.priority, info.started_seconds, turn.get(info.uid, len(turn))))

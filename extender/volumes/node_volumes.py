@@ -14,7 +14,6 @@ import numpy as np
 from extender.framework.node_selectors import nodes_in_term
 from extender.framework.rules import Scores
 from extender.model.meta import NodeSelectorRequirement, NodeSelectorTerm
-from extender.model.quantity import units
 from extender.model.volumes.csi_migration import Fault, in_tree_plugin, migrated_node_selector
 from extender.model.volumes.storage import PersistentVolume, PersistentVolumeClaim, StorageClass, TopologySelectorTerm
 from extender.table import Table
@@ -181,7 +180,7 @@ class PodVolumes:
         pools = pools_for(claim, storage_class, self._table)
         if pools is None:
             return DynamicProvision(claim, here, None), np.ones(len(self.rows), np.bool_)
-        picked = pools.pick(units(claim.requested_storage), self._table.nodes.capacity)[self.rows]
+        picked = pools.pick(claim.requested_storage, self._table.nodes.capacity)[self.rows]
         return DynamicProvision(claim, here, values_picked(pools.bytes, picked)), picked != NONE
 
 

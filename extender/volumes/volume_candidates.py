@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from extender.framework.rules import Scores
-from extender.model.quantity import units
+from extender.model.quantity import Quantity, nano, units
 from extender.model.selectors import compile_selector
 from extender.model.volumes.storage import (
     FILESYSTEM,
@@ -125,16 +125,18 @@ class StoragePools:
         accessible = [capacity for capacity in capacities if capacity.node_topology is not None]
         self.bytes: Scores = np.array([units(capacity.capacity) for capacity in accessible], np.int64)
         limits = [capacity.volume_limit for capacity in accessible]
-        self._largest: Scores = np.array([_UNKNOWN if limit is None else units(limit) for limit in limits], np.int64)
+        self._measure = nano if table.features.behaviours.exact_storage_capacity else units
+        self._largest = [_UNKNOWN if limit is None else self._measure(limit) for limit in limits]
         selectors = [capacity.node_topology for capacity in accessible if capacity.node_topology is not None]
         self._access: Accessibility = accessibility_by_label_selector(selectors, table)
 
-    def pick(self, size_bytes: int, nodes: int) -> Picked:
+    def pick(self, size: Quantity, nodes: int) -> Picked:
         """Returns, for each row, a pool that the node can access and that has room for a volume of this size.
 
         The result is intp[nodes]: the index of the pool, or NONE.
         """
-        return self._access.pick(self._largest >= size_bytes, (), nodes)
+        wanted = self._measure(size)
+        return self._access.pick(np.array([largest >= wanted for largest in self._largest], np.bool_), (), nodes)
 
 
 def pools_for(claim: PersistentVolumeClaim, storage_class: StorageClass, table: Table) -> StoragePools | None:

@@ -29,6 +29,7 @@ VALUES: dict[str, Any] = {
     "as_group": ["g", "h"],
     "provider": "ClusterAutoscalerProvider",
     "feature_gates": "DRAFractionalCapacityRange=true",
+    "kubernetes_version": "1.38",
     "prefix": "/p",
     "score_scale": "absolute",
     "filter_answer": "best",

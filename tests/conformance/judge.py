@@ -37,11 +37,12 @@ class Difference:
         return f"{self.subject} of {self.node}: stock {self.stock}, ours {self.ours}"
 
 
-def differences(case: Object, stock: Object, ours: Decision) -> list[Difference]:
+def differences(case: Object, stock: Object, ours: Decision, *, by_uid: bool = False) -> list[Difference]:
     """Returns the differences between the oracle's answer and our decision on a case; nothing where they are equal.
 
     Stock's order is arbitrary in three places, and any order is accepted there: among reasons, among equally important
-    victims, and among nodes that are equally cheap to preempt on.
+    victims, and among nodes that are equally cheap to preempt on. With `by_uid`, no two victims are equal: since
+    Kubernetes 1.38, the one with the lower UID is more important.
     """
     if _tries_excluded_node(case, stock):
         return []
@@ -49,7 +50,7 @@ def differences(case: Object, stock: Object, ours: Decision) -> list[Difference]
     if stock.get("scores"):
         found += [*_scores(stock, ours), *_totals(stock, ours)]
     if not stock.get("feasible"):
-        found += _preemption(case, stock, ours)
+        found += _preemption(case, stock, ours, by_uid=by_uid)
     return found
 
 
@@ -105,14 +106,15 @@ def _totals(stock: Object, ours: Decision) -> Iterator[Difference]:
             yield Difference("total", node, stock["total"][node], total)
 
 
-def _preemption(case: Object, stock: Object, ours: Decision) -> Iterator[Difference]:
+def _preemption(case: Object, stock: Object, ours: Decision, *, by_uid: bool) -> Iterator[Difference]:
     pods = {f"{pod['metadata']['namespace']}/{pod['metadata']['name']}": pod for pod in _pods(case)}
     theirs: Mapping[str, Any] = stock.get("candidates") or {}
     candidates = ours.preemption.candidates if ours.preemption else {}
     for node in sorted(theirs.keys() | candidates.keys()):
         stock_victims = Victims.of_stock(theirs[node]) if node in theirs else None
         our_victims = Victims.of_candidate(candidates[node]) if node in candidates else None
-        if not same_up_to_ties(stock_victims, our_victims, pods):
+        same = stock_victims == our_victims if by_uid else same_up_to_ties(stock_victims, our_victims, pods)
+        if not same:
             yield Difference("victims", node, stock_victims, our_victims)
     chosen = ours.preemption.nominated_node if ours.preemption else None
     best = {node for node in theirs if _cost(theirs[node], pods) == _least(theirs, pods)}

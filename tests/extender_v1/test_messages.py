@@ -22,6 +22,7 @@ from extender.extender_v1.messages import (
     HostPriorityList,
     MetaPod,
     MetaVictims,
+    NodeVictims,
 )
 from extender.table import PodInfo
 from tests.builders import PodBuilder, expression, make_node, make_pod, node_term
@@ -269,7 +270,12 @@ def test_prioritize_answers_that_would_hurt(result: list[tuple[str, Any]]) -> No
 )
 def test_preempt_answers_that_would_hurt(victims: dict[str, MetaVictims]) -> None:
     with pytest.raises(InvalidAnswer, match="preempt"):
-        validate_preempt(["a"], ExtenderPreemptionResult(victims))
+        validate_preempt({"a": NodeVictims(["u"])}, ExtenderPreemptionResult(victims))
+
+
+def test_a_node_may_be_without_victims_if_the_request_has_none_for_it() -> None:
+    asked = {"a": NodeVictims([]), "b": NodeVictims(["u"])}
+    validate_preempt(asked, ExtenderPreemptionResult({"a": MetaVictims([], 0), "b": MetaVictims([MetaPod("u")], 0)}))
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from extender.framework.events.queueing_hints import QueueingHints
 from extender.framework.profile import Profile
 from extender.plugins.registry import interests_of
 from extender.plugins.users import OfflineHost
+from extender.table.features import Behaviours
 
 NODE_LABEL = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL)
 NODE_ADDED = ClusterEvent(Resource.NODE, Action.ADD)
@@ -32,10 +33,10 @@ def refuses(pod: object, node: object) -> bool:
 def test_woken_by_names_the_events(woken_by: dict[str, str] | None, event: ClusterEvent, wakes: bool) -> None:
     rule = predicate(woken_by=woken_by)(refuses) if woken_by else predicate(refuses)
     made = rule.rule("rules:mine", {}, OfflineHost())
-    hints = QueueingHints(interests_of([Profile("mine", [made], [])]), lambda _: None)
+    hints = QueueingHints(interests_of([Profile("mine", [made], [])], Behaviours()), lambda _: None)
     assert bool(hints.interests("rules:mine", event)) is wakes
 
 
 def test_in_tree_plugins_keep_their_interests() -> None:
-    hints = QueueingHints(interests_of([Profile("mine", [], [])]), lambda _: None)
+    hints = QueueingHints(interests_of([Profile("mine", [], [])], Behaviours()), lambda _: None)
     assert not hints.interests("NodeName", POD_GONE)

@@ -22,6 +22,7 @@ from extender.runtime.ports import Binding, Nominating
 from extender.scheduler.other_extenders import Extender, ExtenderBinder, Extenders
 from extender.scheduler.scheduling_cycle import Chosen, Failure, SchedulingCycle
 from extender.table import Table
+from extender.table.features import VERSIONS
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.framework.cluster import pod_info, table_of
 from tests.scheduler.fake_extender import FakeExtender, all_pass, passing
@@ -334,6 +335,52 @@ def test_nodes_that_only_an_extender_turned_down_have_no_victims(started: Starte
     decided = unfit(started.decide(make_pod("p").req(cpu="500m").priority(10), table))
     assert (decided.preemption, decided.nominated_node) == (None, Nominating.CLEAR)
     assert [verb for verb, _ in started.fakes[0].asked] == ["filter"]
+
+
+LESSER = make_pod("va").req(cpu="500m").priority(1).node("a").obj()
+SINCE_1_38 = VERSIONS["1.38"].features
+
+
+def licensed(started: Started, *answers: Any, names: bool = True) -> Failure:
+    """Decides about a pod that an extender refuses on node a, where it fits beside the lesser pod va."""
+    started.add({"filter": passing(a="no licence", b="no licence")})
+    for answer in answers:
+        started.add({"preempt": answer}, node_cache_capable=names)
+    table = table_of(*nodes("a", "b"), LESSER, features=SINCE_1_38)
+    return unfit(started.decide(make_pod("p").req(cpu="500m").priority(10), table))
+
+
+@pytest.mark.parametrize("names", [True, False])
+def test_since_1_38_an_extender_may_add_victims_to_a_node_that_needs_none(started: Started, names: bool) -> None:
+    decided = licensed(started, meta(a=[]), meta(a=[VA]), names=names)
+    assert decided.nominated_node == "a"
+    assert decided.preemption is not None
+    assert [victim.uid for victim in decided.preemption.victims] == [VA]
+    key, no_pods = ("NodeNameToMetaVictims", []) if names else ("NodeNameToVictims", None)
+    for fake in started.fakes[1:]:
+        assert [request[key] for request in fake.requests("preempt")] == [
+            {"a": {"Pods": no_pods, "NumPDBViolations": 0}}
+        ]
+
+
+@pytest.mark.parametrize(
+    ("answers", "message"),
+    [
+        pytest.param([meta(a=[])], "preemption: no candidate node for preemption", id="it stays without victims"),
+        pytest.param([{}], "preemption: no candidate node for preemption", id="it is left out"),
+        pytest.param(
+            [meta(a=[VA]), meta(a=[])], "preempt gives no victims for node a", id="the next one takes the victims away"
+        ),
+        pytest.param([meta(b=[])], "preempt gives no victims for node b", id="an empty node that was not asked"),
+        pytest.param(
+            [], "preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod.", id="none"
+        ),
+    ],
+)  # fmt: skip
+def test_since_1_38_a_node_without_victims_is_not_nominated(started: Started, answers: list[Any], message: str) -> None:
+    decided = licensed(started, *answers)
+    assert decided.preemption is None
+    assert message in decided.message
 
 
 # ---- bind

@@ -18,6 +18,7 @@ from extender.queue.queued_pod import Tier
 from extender.scheduler.preemption import EvictionsInProgress
 from extender.scheduler.scheduling_cycle import Failure
 from extender.table import PodInfo
+from extender.table.features import VERSIONS
 from tests.builders import (
     expression,
     make_claim,
@@ -66,6 +67,27 @@ def test_while_the_victim_terminates_no_other_goes(world: World) -> None:
     assert evicted(world) == ["victim"]
     assert "not eligible due to a terminating pod on the nominated node." in world.conditions[-1][2]
     assert world.pod("p").status.nominated_node_name == "n1"
+
+
+@pytest.mark.parametrize(
+    ("version", "victims", "nominated"),
+    [
+        pytest.param("1.37", ["victim"], "n1", id="before 1.38 it waits for its victims"),
+        pytest.param("1.38", ["victim", "other"], "n2", id="since 1.38 it is tried again and preempts elsewhere"),
+    ],
+)
+def test_a_preemptor_whose_nominated_node_shrinks(version: str, victims: list[str], nominated: str) -> None:
+    cluster = (
+        node("n1", cpu="1"), node("n2", cpu="1"), pod("victim").node("n1").priority(1),
+        pod("other").node("n2").priority(2), pod("p").priority(10),
+    )  # fmt: skip
+    world = World(*cluster, features=VERSIONS[version].features)
+    world.settle()
+    assert evicted(world) == ["victim"]
+    world.put(node("n1", cpu="500m"))
+    world.pass_time(30)
+    assert evicted(world) == victims
+    assert world.pod("p").status.nominated_node_name == nominated
 
 
 def test_the_preemptor_is_not_tried_before_its_victims_are_evicted(world: World) -> None:

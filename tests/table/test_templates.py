@@ -15,7 +15,8 @@ from extender.table.pods.pod_templates import Templates
 from tests.builders import PodBuilder, make_pod
 
 PARTS = (
-    "group", "requests", "requests_with_defaults", "footprint", "host_ports", "images", "claims", "attachables",
+    "group", "requests", "requests_with_defaults",
+        "container_requests_with_defaults", "footprint", "host_ports", "images", "claims", "attachables",
     "mounts", "required_affinity", "required_anti_affinity", "preferred_affinity", "preferred_anti_affinity",
 )  # fmt: skip
 RUNNING = {"containerStatuses": [{"name": "container-0", "allocatedResources": {"cpu": "3"}}]}

@@ -10,9 +10,10 @@ import pytest
 
 from extender.errors import InvalidAnswer
 from extender.extender_v1.messages import ExtenderPreemptionResult, MetaPod, MetaVictims
+from extender.framework.profile import Profiles
 from extender.model.pod import Pod
 from extender.table import PodInfo
-from extender.table.features import FeatureGates
+from extender.table.features import VERSIONS, FeatureGates
 from extender.verbs.preempt import Preempt
 from tests.builders import Object, make_node, make_pdb, make_pod, make_pod_group
 from tests.recordings import Call, Mode
@@ -131,6 +132,21 @@ def test_passing_changes_nothing_but_leaves_out_what_would_fail_the_preemption()
     result = verb.allow_all(request)
     assert result == ExtenderPreemptionResult({"n": MetaVictims([MetaPod("x"), MetaPod("y")], 0)})
     assert verb.encode(request, result)
+
+
+def test_since_1_38_an_empty_list_is_answered_exactly_where_the_request_has_one() -> None:
+    features = VERSIONS["1.38"].features
+    small = make_pod("small").req(cpu="0").priority(100).obj()
+    verb = Preempt(cache_of(*NODES, *PODS, features=features), Profiles(PROFILES.all, features))
+    request = preemption_args(small, {"n": [], "m": ["gone"], "ghost": []})
+    assert answer(verb, request) == {
+        "NodeNameToMetaVictims": {
+            "n": {"Pods": [], "NumPDBViolations": 0},
+            "m": {"Pods": [{"UID": "gone"}], "NumPDBViolations": 0},
+        }
+    }
+    passed = verb.allow_all(verb.decode(meta(n=["x"], m=[])))
+    assert passed == ExtenderPreemptionResult({"n": MetaVictims([MetaPod("x")], 0), "m": MetaVictims([], 0)})
 
 
 def test_what_would_hurt_the_scheduler_does_not_leave() -> None:

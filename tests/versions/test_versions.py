@@ -31,8 +31,8 @@ def test_the_document_says_what_failed_and_what_differs() -> None:
     text = document(surveys)
     assert "| 1.35.4 | 7 | 1 | 1 | DeviceTaintRule |\n| 1.37.1 | 9 | 0 | 0 | nothing |\n" in text
     assert "\n- 1.35, failed: `test_b::test_wrong`\n- 1.35, left out: `test_a::x`: off\n" in text
-    assert "| StorageCapacityScoring | - | on |\n" in text
-    assert "| GenericWorkload | - | off |\n" in text
+    assert "| StorageCapacityScoring | - | on | on |\n" in text
+    assert "| GenericWorkload | - | off | off |\n" in text
 
 
 def test_another_version_has_its_own_scheduler_and_api_server() -> None:

@@ -140,6 +140,7 @@ def recorder_of(
         text = without_keys(policy_text(settings.policy, settings.access).decode("utf-8", "replace"))
     recorded = RecordedSettings(
         mode=mode, policy=text, provider=settings.provider, feature_gates=settings.feature_gates,
+        kubernetes_version=settings.chosen_version or "",
         score_scale=settings.score_scale, scheduler_filters=settings.scheduler_filters,
         coscheduling=settings.coscheduling,
     )  # fmt: skip
@@ -207,7 +208,7 @@ def record(
     observed = Observation(settings, "record", metrics, clock, Redaction() if redact else None)
     cache = Cache(clock, metrics, changes=observed.changes)
     never_written = UnsettledWrites(0.0)
-    features = parsed(settings.feature_gates)
+    features = parsed(settings.feature_gates, version=settings.chosen_version)
     feed = feed_factory_of(settings)(cache, metrics, clock, never_written, CacheEvidence(cache), features)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ending.set())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import sys
 from functools import partial
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 DIFFERS = DOES_NOT_FIT
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _KEY_BYTES = 16
+_HEAD_BYTES = 4096
 _KEY_HELP = "file with the secret that the hashes depend on, at least 16 bytes"
 
 
@@ -98,7 +100,12 @@ def snapshot(source: Source, output: Path, redact: bool, redact_key: Path | None
     key = None if redact_key is None else _key(redact_key)
     state, unread = source.load()
     redaction = Redaction(key) if redact else None
-    data = write_snapshot(state.every_object(), redaction=redaction, compress=output.suffix == ".gz")
+    data = write_snapshot(
+        state.every_object(),
+        redaction=redaction,
+        compress=output.suffix == ".gz",
+        kubernetes_version=state.kubernetes_version,
+    )
     if str(output) == "-":
         if (stdout := answer_stream()) is None:
             raise ConfigurationError(["-o -: standard output is closed; give a file with -o FILE"])
@@ -242,25 +249,27 @@ def replay(files: tuple[Path, ...], policy: Path | None, steps: bool, timeout: f
 
 
 @click.command("upgrade-check")
-@click.argument("files", type=_FILE, nargs=-1, required=True, metavar="RECORDING...")
+@click.argument("files", type=_FILE, nargs=-1, required=True, metavar="FILE...")
 @click.option(
     "--to",
     "gates",
     required=True,
     metavar="VERSION|GATE=BOOL,...",
-    help="a version of Kubernetes, such as 1.36, or feature gates, or both",
+    help="a version of Kubernetes, such as 1.38, or feature gates, or both",
 )
 @TIMEOUT_OPTION
 @output_option()
 def upgrade_check(files: tuple[Path, ...], gates: str, timeout: float, output: Output) -> None:
-    """Show which recorded decisions differ under the feature gates of another version of Kubernetes.
+    """Show which decisions differ under another version of Kubernetes, for a recording or a snapshot.
 
-    Every decision is made again on the cluster as it was, with the recording's own policy. --to VERSION sets the gates
-    to their defaults in that version. A recorded gate that was not at its default in 1.37 keeps its value, because you
-    had changed it. --to GATE=BOOL sets any gate.
+    Every decision of a recording is made again on the cluster as it was, with the recording's own policy. For a
+    snapshot, each of its pods is judged as if it were waiting, under the snapshot's version and the other one; the
+    changes are counted by cause. --to VERSION decides like kube-scheduler of that version. Gates that the settings or
+    the policy set keep their values. --to GATE=BOOL sets any gate.
 
     \b
-      extender upgrade-check recording.jsonl.gz --to 1.37
+      extender upgrade-check cluster.json.gz --to 1.38
+      extender upgrade-check recording.jsonl.gz --to 1.38
       extender upgrade-check recording.jsonl.gz --to NodeDeclaredFeatures=false,StorageCapacityScoring=false
       extender upgrade-check recording.jsonl.gz --to 1.36,VolumeLimitScaling=true -o json
 
@@ -279,7 +288,39 @@ def _answer(
     gates: str | None = None,
 ) -> NoReturn:
     with input_faults(), answering(), time_limit(timeout):
+        if gates is not None and not any(map(_is_recording, files)):
+            sys.exit(_check_snapshots(files, gates, output))
         sys.exit(_replay(files, policy, steps, gates, output))
+
+
+def _is_recording(file: Path) -> bool:
+    """Returns True if the file begins as a recording does. Raises OSError if it cannot be read."""
+    from extender.offline.manifests.files import naming_file
+
+    with naming_file(file), file.open("rb") as stream:
+        packed = stream.read(2) == b"\x1f\x8b"
+        stream.seek(0)
+        begin = gzip.GzipFile(fileobj=stream).read(_HEAD_BYTES) if packed else stream.read(_HEAD_BYTES)
+    return b'"line":"header"' in begin.replace(b" ", b"")
+
+
+def _check_snapshots(files: tuple[Path, ...], gates: str, output: Output) -> int:
+    from extender.offline.recording.upgrade import as_text, check
+    from extender.offline.state import ClusterState
+
+    differs, documents = False, []
+    for number, file in enumerate(files):
+        notes: list[str] = []
+        result = check(ClusterState.load(file, notes=notes), gates, Progress("pods"))
+        differs |= bool(result.changed)
+        documents.append({"file": str(file), **result.to_dict()})
+        if output.is_text:
+            if len(files) > 1:
+                say(f"{'' if number == 0 else chr(10)}{file}:")
+            say_lines(as_text(result, every=output.is_wide), notes)
+    if not output.is_text:
+        show(one_or_list(DocumentKind.REPLAY, documents), output)
+    return DIFFERS if differs else 0
 
 
 def _replay(files: tuple[Path, ...], policy: Path | None, steps: bool, gates: str | None, output: Output) -> int:

@@ -20,6 +20,7 @@ from extender.cli.option_conflicts import refuse_options
 from extender.cli.output.output_formats import Output, answering, say, say_lines, show
 from extender.cli.whole_files import os_error_text
 from extender.config.cluster_access import IN_CLUSTER, ClusterAccess, listed, live_access
+from extender.config.settings import OPTIONS
 from extender.errors import ClusterError, ConfigurationError, MalformedInput, UnknownNode, UnknownPod
 from extender.offline.documents.document_kinds import DocumentKind, headed, with_notes
 from extender.runtime.clock import INTERRUPTIONS, note_subject
@@ -54,6 +55,7 @@ class Source:
 
     Attributes:
         access: how to reach a live cluster according to the options; `live_access` adds kubectl's default files.
+        kubernetes_version: the version of kube-scheduler to decide like; None for that of the policy or the cluster.
         timeout_seconds: how long an answer may take; 0 means that there is no limit.
     """
 
@@ -62,10 +64,11 @@ class Source:
     namespace: str | None = None
     policy: Path | None = None
     timeout_seconds: float = SECONDS
+    kubernetes_version: str | None = None
 
     def profiles(self) -> Profiles | None:
         """Returns the profiles of --policy; None for kube-scheduler's defaults. Raises ConfigurationError."""
-        return profiles_of(self.policy, self.access)
+        return profiles_of(self.policy, self.access, self.kubernetes_version)
 
     @property
     def names_cluster(self) -> bool:
@@ -192,6 +195,7 @@ def source_options(
         namespace: str | None,
         policy: Path | tuple[Path, ...] | None = None,
         timeout: float = 0,
+        kubernetes_version: str | None = None,
         **others: Any,
     ) -> Any:
         if isinstance(policy, tuple):
@@ -200,7 +204,7 @@ def source_options(
             refuse_options(("namespace",), "cannot be used with --cluster, which is read with all namespaces")
         own_limit = 0 if not asks or others.get("batch") else timeout
         with input_faults(), answering(), time_limit(own_limit):
-            return command(Source(cluster, access, namespace, policy, timeout), **others)
+            return command(Source(cluster, access, namespace, policy, timeout, kubernetes_version), **others)
 
     options: list[Callable[[Any], Any]] = [
         click.option("--cluster", type=FILE, metavar="PATH", help="file or directory of objects; -: standard input"),
@@ -214,7 +218,7 @@ def source_options(
         ),
     ]
     if decides:
-        options += [_policy_option(compares), TIMEOUT_OPTION]
+        options += [_policy_option(compares), VERSION_OPTION, TIMEOUT_OPTION]
     decorated: Any = with_source
     for option in reversed(options):
         decorated = option(decorated)
@@ -233,6 +237,11 @@ class Seconds(click.FloatRange):
         )
 
 
+VERSION_OPTION = click.option(
+    "--kubernetes-version",
+    type=click.Choice([choice for choice in OPTIONS["kubernetes_version"].choices if choice != "auto"]),
+    help="version of kube-scheduler to decide like  [default: that of the policy, or of the cluster]",
+)
 TIMEOUT_OPTION = click.option(
     "--timeout",
     type=Seconds(min=0),
@@ -266,13 +275,17 @@ def _policy_option(compares: bool) -> Callable[[Any], Any]:
     return click.option("--policy", type=FILE, multiple=compares, metavar="FILE", help=what)
 
 
-def profiles_of(policy: Path | None, access: ClusterAccess = IN_CLUSTER) -> Profiles | None:
-    """Returns the profiles of a policy file; None for kube-scheduler's defaults. Raises ConfigurationError."""
-    if policy is None:
+def profiles_of(policy: Path | None, access: ClusterAccess = IN_CLUSTER, version: str | None = None) -> Profiles | None:
+    """Returns the profiles of a policy file; None for kube-scheduler's defaults. Raises ConfigurationError.
+
+    Args:
+        version: the version of kube-scheduler to decide like; None for that of the policy or the cluster.
+    """
+    if policy is None and version is None:
         return None
     from extender.app.policies import profiles_of as read_profiles
 
-    return read_profiles(policy, "DefaultProvider", access=access)
+    return read_profiles(policy, "DefaultProvider", access, version)
 
 
 def pod_key(argument: str, namespace: str) -> str:

@@ -61,12 +61,14 @@ def view(source: Source, others: Sequence[Path], recording: Path | None, port: i
         raise ConfigurationError(["give either --recording FILE or a cluster"])
     if recording is not None:
         refuse_options(("namespace",), "cannot be used with --recording, which is read with all namespaces")
-        look = look_at_recording(recording, source.profiles())
+        judged_by = source.profiles() if source.policy else None
+        look = look_at_recording(recording, judged_by, source.kubernetes_version)
     elif source.cluster is None:
         look = LiveCluster(source.load).look
     else:
         look = look_at_cluster(source.load()[0], str(source.cluster))
-    compared = {path.name: profiles for path in others if (profiles := profiles_of(path))}
+    version = source.kubernetes_version
+    compared = {path.name: profiles for path in others if (profiles := profiles_of(path, version=version))}
     name = source.policy.name if source.policy else "the recording's" if recording else "defaults"
     run(
         look,

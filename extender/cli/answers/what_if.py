@@ -214,7 +214,7 @@ def compare(
 
     first, second = _both(policies)
     state, unread = replace(source, policy=first).load()
-    other_profiles = profiles_of(second) or Profiles([default_profile()])
+    other_profiles = profiles_of(second, version=source.kubernetes_version) or Profiles([default_profile()])
     result = run(state, state.profiles, other_profiles, _scenario(source, **changes), seed, Progress("pods placed"))
     names = (first.name if first else "defaults", second.name)
     lines = as_text(result, names, every=output.is_wide)

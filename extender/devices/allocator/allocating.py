@@ -60,6 +60,8 @@ class AllocatingDevices:
         claims = self._claims_of.get(device.id)
         if request.admin:
             return claims is not None and request.claim in claims
+        if self._allocated.behaviours.shares_prevent_exclusive_use and not device.shareable:
+            return bool(claims) or self._allocated.holds(device.id)
         return bool(claims) or device.id in self._allocated.devices
 
     def take(self, request: RequestData, candidate: Candidate, amounts: Amounts) -> Undo | None:
@@ -68,7 +70,8 @@ class AllocatingDevices:
         Returns None if the request cannot get the device.
 
         Raises:
-            AllocationError: the request is for all devices, and a constraint excludes this one.
+            AllocationError: the request is for all devices, and a constraint excludes this one; or a constraint cannot
+                read the device's attribute.
         """
         device, view = candidate
         if self.in_use(request, device) and not (request.admin and device.shareable):
@@ -90,7 +93,11 @@ class AllocatingDevices:
 
     def _has_room(self, device: PoolDevice, amounts: Amounts) -> bool:
         taken, more = self._allocated.capacity(device.id), self._amounts.get(device.id, _NOTHING)
-        return not (taken or more) or has_room(amounts, device.spec.capacity or {}, taken, more)
+        if not (taken or more):
+            return True
+        key_of = self._allocated.capacity_key
+        of_others = {name: taken.get(key_of(device.id, name), 0) for name in amounts}
+        return has_room(amounts, device.spec.capacity or {}, of_others, more)
 
     def _has_counters(self, device: PoolDevice, view: PoolView) -> bool:
         """Returns True if the pool's shared counters suffice for the device.
@@ -116,7 +123,8 @@ class AllocatingDevices:
     def _constrained(self, request: RequestData, device: PoolDevice) -> list[AttributeValue | None] | None:
         """Returns the device's value for the attribute of each constraint; None if the device violates a constraint.
 
-        The value for a constraint that does not apply to the request is None.
+        The value for a constraint that does not apply to the request is None. Raises AllocationError for a value of no
+        known type.
         """
         values: list[AttributeValue | None] = []
         for constraint, chosen in zip(
@@ -125,6 +133,9 @@ class AllocatingDevices:
             value = None
             if constraint.applies_to(request.name, request.parent):
                 value = constraint.value_of(device)
+                if constraint.is_fault(value):
+                    text = f"device {device.id}: unsupported attribute value for {constraint.attribute}"
+                    raise request.error(text)
                 if value is None or not constraint.allows(value, chosen):
                     return None
             values.append(value)

@@ -224,7 +224,8 @@ class _Allocator:
         """Returns the devices of the pool that satisfy the request, which asks for all devices."""
         if view.incomplete or view.invalid:
             state = "being updated" if view.incomplete else "invalid"
-            raise request.error(f"asks for all devices, but resource pool {view.id} is currently {state}")
+            text = f"asks for all devices, but resource pool {view.id} is currently {state}"
+            raise request.error(text, of_node=self._allocated.behaviours.incomplete_pools_refuse_the_node)
         return [
             (device, view)
             for device in view.devices
@@ -286,7 +287,8 @@ class _Allocator:
             return device.amounts[0]
         capacity = device.spec.capacity or {}
         try:
-            amounts = consumed(request.capacity, capacity, fractional=self._allocated.fractional)
+            domain = device.id.driver if self._allocated.behaviours.capacities_have_domains else None
+            amounts = consumed(request.capacity, capacity, fractional=self._allocated.fractional, domain=domain)
         except CapacityError as error:
             raise request.error(f"checking capacity for device {device.id}: {error}") from None
         if amounts is not None and not has_room(amounts, capacity):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from extender.devices.device import Amounts
+from extender.devices.device import Amounts, qualified
 from extender.model.devices.slices import CapacityRange, CapacityRequestPolicy, DeviceCapacity
 from extender.model.quantity import INT64_MAX, NANO, Quantity, nano
 
@@ -20,7 +20,11 @@ class CapacityError(Exception):
 
 
 def consumed(
-    requests: Mapping[str, Quantity], capacity: Mapping[str, DeviceCapacity], *, fractional: bool = False
+    requests: Mapping[str, Quantity],
+    capacity: Mapping[str, DeviceCapacity],
+    *,
+    fractional: bool = False,
+    domain: str | None = None,
 ) -> Amounts | None:
     """Returns how much of each capacity of a device a request would take; None if the device cannot satisfy it.
 
@@ -29,18 +33,38 @@ def consumed(
 
     Args:
         fractional: True if the step of a range may be in thousandths (DRAFractionalCapacityRange).
+        domain: the domain of names without one; None if the names in requests must equal those of the device
+            (`Behaviours.capacities_have_domains`).
 
     Raises:
-        CapacityError: an amount cannot be represented, or is negative.
+        CapacityError: an amount cannot be represented, is negative, or is requested twice.
     """
+    if domain is not None:
+        requests = _as_spelt_in(capacity, requests, domain)
     if not requests.keys() <= capacity.keys():
         return None
     if any(offered.invalid_step is not None for offered in capacity.values()):
         return None
-    amounts = {name: _amount(name, requests.get(name), offered, fractional) for name, offered in capacity.items()}
+    amounts = {
+        name: _amount(name, requests.get(name), offered, fractional, domain) for name, offered in capacity.items()
+    }
     if any(_violates(amounts[name], offered.request_policy, fractional) for name, offered in capacity.items()):
         return None
     return amounts
+
+
+def _as_spelt_in(
+    capacity: Mapping[str, DeviceCapacity], requests: Mapping[str, Quantity], domain: str
+) -> dict[str, Quantity]:
+    """Returns the requests by the names that the device uses. Raises CapacityError if one is requested twice."""
+    spelling = {qualified(name, domain): name for name in capacity}
+    spelt: dict[str, Quantity] = {}
+    for name, quantity in sorted(requests.items()):
+        full = qualified(name, domain)
+        if full != name and full in requests:
+            raise CapacityError(f'capacity "{name}" requested both as "{name}" and as "{full}"')
+        spelt[spelling.get(full, full)] = quantity
+    return spelt
 
 
 def has_room(amounts: Amounts, capacity: Mapping[str, DeviceCapacity], *taken: Mapping[str, int]) -> bool:
@@ -59,7 +83,7 @@ def quantity_of(nanos: int) -> str:
     return f"{nanos}n"
 
 
-def _amount(name: str, requested: Quantity, offered: DeviceCapacity, fractional: bool) -> int:
+def _amount(name: str, requested: Quantity, offered: DeviceCapacity, fractional: bool, domain: str | None) -> int:
     policy = offered.request_policy
     if requested is None:
         default = policy.default if policy else None
@@ -71,7 +95,10 @@ def _amount(name: str, requested: Quantity, offered: DeviceCapacity, fractional:
     else:
         amount = _into_values(nano(requested), policy)
     if amount < 0:
-        raise CapacityError(f'capacity "{name}": capacity value is negative')
+        if domain is None:
+            raise CapacityError(f'capacity "{name}": capacity value is negative')
+        shown = quantity_of(amount) if requested is None else requested
+        raise CapacityError(f'capacity "{qualified(name, domain)}": capacity value is negative: request {shown}')
     return amount
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from extender.devices.cel.values import Semver
 from extender.devices.device import PoolDevice
 from extender.model.devices.claims import (
     ALL,
@@ -27,12 +28,17 @@ AttributeValue = tuple[str, object]  # (kind, value), so that the number 1 and t
 class AttributeConstraint:
     """Requires that an attribute has the same value on all devices, or a different value on each device.
 
-    `requests`: the requests and subrequests that the constraint applies to; empty means all requests.
+    Attributes:
+        requests: the requests and subrequests that the constraint applies to; empty means all requests.
+        by_meaning: True if versions are compared as semantic versions, and a value of no known type is an error
+            (`Behaviours.attributes_fail_when_read`). False if versions are compared as texts, and such a value differs
+            from all others.
     """
 
     attribute: str
     requests: frozenset[str]
     distinct: bool
+    by_meaning: bool = False
 
     def applies_to(self, request: str, parent: str) -> bool:
         """Returns True if the constraint applies to the request. A subrequest like `gpu/large` has the parent `gpu`."""
@@ -45,7 +51,11 @@ class AttributeConstraint:
         if value is None:
             domain, _, name = self.attribute.partition("/")
             value = attributes.get(name) if name and domain == device.id.driver else None
-        return None if value is None else _comparable(value)
+        return None if value is None else _comparable(value, by_meaning=self.by_meaning)
+
+    def is_fault(self, value: AttributeValue | None) -> bool:
+        """Returns True if a device with this value ends the allocation with an error."""
+        return self.by_meaning and value is not None and value[0] == _UNKNOWN
 
     def allows(self, value: AttributeValue, chosen: Sequence[AttributeValue]) -> bool:
         """Returns True if a device with this value may be added to devices with the values `chosen`."""
@@ -57,16 +67,16 @@ class AttributeConstraint:
 _UNKNOWN = "unknown"
 
 
-def constraint_of(constraint: DeviceConstraint) -> AttributeConstraint | None:
+def constraint_of(constraint: DeviceConstraint, *, by_meaning: bool = False) -> AttributeConstraint | None:
     """Returns the constraint as an AttributeConstraint; None if its kind is unknown."""
     attribute = constraint.match_attribute or constraint.distinct_attribute
     if attribute is None:
         return None
     requests = frozenset(constraint.requests or ())
-    return AttributeConstraint(attribute, requests, distinct=constraint.match_attribute is None)
+    return AttributeConstraint(attribute, requests, constraint.match_attribute is None, by_meaning)
 
 
-def _comparable(attribute: DeviceAttribute) -> AttributeValue:
+def _comparable(attribute: DeviceAttribute, *, by_meaning: bool) -> AttributeValue:
     if attribute.string_value is not None:
         return "string", attribute.string_value
     if attribute.int_value is not None:
@@ -74,7 +84,8 @@ def _comparable(attribute: DeviceAttribute) -> AttributeValue:
     if attribute.bool_value is not None:
         return "bool", attribute.bool_value
     if attribute.version_value is not None:
-        return "version", attribute.version_value
+        version = Semver.parse(attribute.version_value) if by_meaning else None
+        return "version", attribute.version_value if version is None else version
     return _UNKNOWN, None
 
 
@@ -82,13 +93,14 @@ class AllocationError(Exception):
     """Raised if a claim, a device class or a pool is invalid.
 
     `claim` is the index of the claim at fault. Before showing `text`, the caller puts "claim NAMESPACE/NAME" in front.
-    `claim` is None if `text` is already complete.
+    `claim` is None if `text` is already complete. If `of_node` is True, the claim may be allocated on another node.
     """
 
-    def __init__(self, text: str, claim: int | None = None) -> None:
+    def __init__(self, text: str, claim: int | None = None, *, of_node: bool = False) -> None:
         super().__init__(text)
         self.text = text
         self.claim = claim
+        self.of_node = of_node
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,8 +132,8 @@ class RequestData:
         """True if this is one of the alternatives in a prioritized list."""
         return self.name != self.parent
 
-    def error(self, text: str) -> AllocationError:
-        return AllocationError(f", request {self.own_name}: {text}", self.claim)
+    def error(self, text: str, *, of_node: bool = False) -> AllocationError:
+        return AllocationError(f", request {self.own_name}: {text}", self.claim, of_node=of_node)
 
     @property
     def selectors(self) -> Iterator[tuple[str, int, str]]:
@@ -153,8 +165,13 @@ class ClaimData:
 ClaimsToAllocate = tuple[ClaimData, ...]
 
 
-def claim_data(index: int, claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> ClaimData:
-    constraints = [constraint_of(constraint) for constraint in claim.spec.devices.constraints or ()]
+def claim_data(
+    index: int, claim: ResourceClaim, classes: Mapping[str, DeviceClass], *, by_meaning: bool = False
+) -> ClaimData:
+    """Returns the claim for the allocator; for `by_meaning`, see `AttributeConstraint`."""
+    constraints = [
+        constraint_of(constraint, by_meaning=by_meaning) for constraint in claim.spec.devices.constraints or ()
+    ]
     fault = ""
     if None in constraints:
         fault = f", constraint #{constraints.index(None)}: empty constraint (unsupported constraint type?)"

@@ -176,7 +176,7 @@ class _Selector:
     def _key(self, device: PoolDevice) -> Hashable:
         spec, driver = device.spec, device.id.driver
         if self._reads is None or _fault(device):
-            seen = (spec.attributes, spec.capacity, spec.allow_multiple_allocations)
+            seen = (spec.attributes, spec.capacity, spec.allow_multiple_allocations, device.fails_when_read)
             return (
                 self.number,
                 driver,
@@ -209,7 +209,7 @@ class _Selector:
 
 def _variables(device: PoolDevice) -> dict[str, Any]:
     driver, spec = device.id.driver, device.spec
-    attributes = {name: _native(attribute) for name, attribute in (spec.attributes or {}).items()}
+    attributes = {name: _readable(name, attribute) for name, attribute in (spec.attributes or {}).items()}
     capacity = {name: Quantity.parse(str(offered.value)) for name, offered in (spec.capacity or {}).items()}
     return {
         "driver": driver,
@@ -223,8 +223,29 @@ def _by_domain(values: Mapping[str, Any], driver: str) -> _ByDomain:
     by_domain = _ByDomain()
     for qualified, value in values.items():
         domain, slash, name = qualified.rpartition("/")
-        by_domain.setdefault(domain if slash else driver, {})[name] = value  # type: ignore[index] # every value is a dict from this line
+        by_domain.setdefault(domain if slash else driver, _Values())[name] = value  # type: ignore[index] # every value is a dict from this line
     return by_domain
+
+
+class _Unreadable(str):
+    """Takes the place of a value that cannot be used: the error of what reads it."""
+
+
+class _Values(dict[str, Any]):
+    """The values of one domain, by name. To read an _Unreadable raises EvaluationError."""
+
+    def __getitem__(self, name: str) -> Any:
+        value = super().__getitem__(name)
+        if isinstance(value, _Unreadable):
+            raise EvaluationError(str(value))
+        return value
+
+
+def _readable(name: str, attribute: DeviceAttribute) -> Any:
+    fault = _fault_of(name, attribute)
+    if not fault:
+        return _native(attribute)
+    return _Unreadable(f"attribute {name}: value is invalid or its type is not supported by this version")
 
 
 def _fault(device: PoolDevice) -> str:
@@ -234,15 +255,20 @@ def _fault(device: PoolDevice) -> str:
 
 
 def _attribute_fault(spec: Device) -> str:
-    for name, attribute in (spec.attributes or {}).items():
-        versions = attribute.version_values or (attribute.version_value,)
-        wrong = next((version for version in versions if version is not None and Semver.parse(version) is None), None)
-        if wrong is not None:
-            return f"attribute {name}: parse semantic version: {wrong!r} is not one"
-        if attribute.values is not None or attribute.version_value is not None:
-            continue
-        if (attribute.int_value, attribute.bool_value, attribute.string_value) == (None, None, None):
-            return f"attribute {name}: unsupported attribute value"
+    faults = (_fault_of(name, attribute) for name, attribute in (spec.attributes or {}).items())
+    return next(filter(None, faults), "")
+
+
+def _fault_of(name: str, attribute: DeviceAttribute) -> str:
+    """Returns why the attribute has no value; "" if it has one."""
+    versions = attribute.version_values or (attribute.version_value,)
+    wrong = next((version for version in versions if version is not None and Semver.parse(version) is None), None)
+    if wrong is not None:
+        return f"attribute {name}: parse semantic version: {wrong!r} is not one"
+    if attribute.values is not None or attribute.version_value is not None:
+        return ""
+    if (attribute.int_value, attribute.bool_value, attribute.string_value) == (None, None, None):
+        return f"attribute {name}: unsupported attribute value"
     return ""
 
 

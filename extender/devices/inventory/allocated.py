@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
-from extender.devices.device import Amounts, DeviceID, PoolID
+from extender.devices.device import Amounts, DeviceID, PoolID, qualified
 from extender.model.devices.claims import (
     EXTENDED_RESOURCE_CLAIM_ANNOTATION,
     DeviceRequestAllocationResult,
@@ -27,6 +27,7 @@ class AllocatedState:
         shares: the devices that are shared, with the number of shares.
         capacities: for each shared device, the amount of each capacity that claims have taken, in billionths.
         fractional: True if the feature gate DRAFractionalCapacityRange is on.
+        behaviours: what no feature gate switches in the version of Kubernetes that the table follows.
         for_extended_resources: pod UID -> the keys of the claims that the scheduler created for the pod's extended
             resources.
     """
@@ -34,6 +35,8 @@ class AllocatedState:
     def __init__(self, table: Table) -> None:
         self._objects = table.objects
         self.fractional = table.features.dra_fractional_capacity_range
+        self.behaviours = table.features.behaviours
+        self._negative: dict[str, str] = {}  # key of a claim -> the share with a negative amount, as a text
         self._changed_claims = Cursor(table.journal, ResourceClaim.__name__, PendingClaim.__name__)
         self._held: dict[str, tuple[DeviceRequestAllocationResult, ...]] = {}
         self._owners: dict[str, str] = {}
@@ -49,6 +52,20 @@ class AllocatedState:
     def capacity(self, device: DeviceID) -> Amounts:
         """Returns, for each capacity of the shared device, the amount that claims have taken, in billionths."""
         return self.capacities.get(device, _NOTHING)
+
+    def capacity_key(self, device: DeviceID, name: str) -> str:
+        """Returns the key in `capacity` of a capacity with this name in a claim or slice."""
+        return qualified(name, device.driver) if self.behaviours.capacities_have_domains else name
+
+    @property
+    def fault(self) -> str:
+        """The error because of which no claim can be allocated; "" if there is none."""
+        if not self._negative or not self.behaviours.negative_consumption_fails:
+            return ""
+        key = min(self._negative)
+        more = len(self._negative) - 1
+        others = f" (and {more} more claims with invalid consumed capacity)" if more else ""
+        return f"claim {key}, {self._negative[key]}{others}"
 
     def refresh(self) -> set[PoolID]:
         """Updates the allocated devices after changes of claims; returns the pools of these devices."""
@@ -71,6 +88,9 @@ class AllocatedState:
             return
         self._count(given_up, -1)
         self._count(taken, 1)
+        self._negative.pop(key, None)
+        if (share := next(_negative_shares(taken), None)) is not None:
+            self._negative[key] = share
         yield from {PoolID(result.driver, result.pool) for result in (*given_up, *taken)}
 
     def _count(self, results: Iterable[DeviceRequestAllocationResult], sign: int) -> None:
@@ -83,7 +103,9 @@ class AllocatedState:
             if result.share_id is not None and result.consumed_capacity is not None:
                 amounts = self.capacities.setdefault(device, Counter())
                 for name, quantity in result.consumed_capacity.items():
-                    amounts[name] += sign * nano(quantity)
+                    full = self.capacity_key(device, name)
+                    if full == name or full not in result.consumed_capacity:
+                        amounts[full] += sign * nano(quantity)
                 if not any(amounts.values()) and device not in self.shares:
                     del self.capacities[device]
 
@@ -98,3 +120,12 @@ class AllocatedState:
             if controller is not None:
                 self._owners[key] = controller.uid
                 self.for_extended_resources[controller.uid].append(key)
+
+
+def _negative_shares(results: Iterable[DeviceRequestAllocationResult]) -> Iterator[str]:
+    """Yields a text for each negative amount that a result consumes."""
+    for result in results:
+        for name, quantity in sorted((result.consumed_capacity or {}).items()):
+            if nano(quantity) < 0:
+                device = DeviceID(result.driver, result.pool, result.device)
+                yield f'device {device}: consumed capacity "{name}" must not be negative, got {quantity}'

@@ -124,7 +124,8 @@ class Inventories:
     def _device(self, spec: Device, of_slice: ResourceSlice) -> PoolDevice:
         taints = [*(spec.taints or ()), *self._ruled(spec, of_slice.spec)]
         preventing = tuple(taint for taint in taints if taint.effect in PREVENTING_EFFECTS)
-        return PoolDevice(spec, of_slice, preventing)
+        fails_when_read = self._table.features.behaviours.attributes_fail_when_read
+        return PoolDevice(spec, of_slice, preventing, fails_when_read=fails_when_read)
 
     def _ruled(self, spec: Device, offered: ResourceSliceSpec) -> Iterator[DeviceTaint]:
         for rule in self._rules:

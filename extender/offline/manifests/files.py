@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import msgspec
 
@@ -45,11 +45,19 @@ PlacedObject = tuple[str, Object]
 """An object's place as text (file, document, item), and the object."""
 
 
-@dataclass(frozen=True, slots=True)
+class StoredCluster(NamedTuple):
+    """The objects of a snapshot, and the version that its API server reported; "" if the files do not say it."""
+
+    objects: list[Object]
+    kubernetes_version: str
+
+
+@dataclass(slots=True)
 class _Selection:
-    """The kinds to read, and how many objects of other kinds were left out."""
+    """The kinds to read, how many objects of other kinds were left out, and the version that a list records."""
 
     kinds: Mapping[str, Kind]
+    kubernetes_version: str = ""
     left_out: Counter[tuple[str, str]] = field(default_factory=Counter)  # (kind, apiVersion) -> how many
 
     def leave_out(self, kind: str, api_version: object) -> None:
@@ -73,6 +81,11 @@ def load(path: Path, watch: Sequence[Kind] = ()) -> list[Object]:
 
 
 def load_snapshot(path: Path, watch: Sequence[Kind] = (), notes: list[str] | None = None) -> list[Object]:
+    """Returns the objects of `read_snapshot`, without the version."""
+    return read_snapshot(path, watch, notes).objects
+
+
+def read_snapshot(path: Path, watch: Sequence[Kind] = (), notes: list[str] | None = None) -> StoredCluster:
     """Returns the objects in a file, on standard input (`-`) or in a directory tree, with defaults filled in.
 
     A file, which may be gzipped, holds one or more documents; a document is an object or a list of objects. In a
@@ -120,7 +133,7 @@ def load_snapshot(path: Path, watch: Sequence[Kind] = (), notes: list[str] | Non
         if chart_templates:
             notes.append(f"left out, because `helm template` must render them first: {', '.join(chart_templates)}")
     _check_unique(placed_objects)
-    return with_defaults([obj for _, obj in placed_objects])
+    return StoredCluster(with_defaults([obj for _, obj in placed_objects]), selection.kubernetes_version)
 
 
 class _NoObjects(MalformedCluster):
@@ -253,6 +266,7 @@ class _Head(msgspec.Struct, rename="camel", gc=False):
     kind: str = ""
     api_version: str = ""
     items: list[msgspec.Raw] | None = None
+    kubernetes_version: str = ""
 
 
 _HEAD = msgspec.json.Decoder(_Head)
@@ -261,6 +275,7 @@ _HEAD = msgspec.json.Decoder(_Head)
 def _from_json(file: Path, data: bytes, selection: _Selection) -> Iterator[PlacedObject]:
     try:
         head = _HEAD.decode(data)
+        selection.kubernetes_version = head.kubernetes_version or selection.kubernetes_version
         items = head.items if head.items is not None and head.kind.endswith("List") else None
         if not head.kind and not _OBJECT_FIELDS & msgspec.json.decode(data).keys():
             raise _NoObjects(f"{file}: {_NO_OBJECT}")
@@ -328,6 +343,8 @@ def _from_yaml(file: Path, data: bytes, selection: _Selection) -> Iterator[Place
         has_objects = any(isinstance(each, dict) and _OBJECT_FIELDS & each.keys() for each in documents)
         for number, document in enumerate(documents if has_objects else (), 1):
             place = f"{file}: document {number}"
+            if isinstance(document, dict) and "kubernetesVersion" in document:
+                selection.kubernetes_version = str(document["kubernetesVersion"])
             for item_place, item in _items(place, document):
                 yield from _one(item_place, item, selection)
     except MalformedCluster:

@@ -13,7 +13,13 @@ from extender.offline.manifests.objects import READ_KINDS
 from extender.offline.manifests.redaction import Redaction, without_manifests
 
 
-def write_snapshot(objects: Iterable[Object], *, redaction: Redaction | None = None, compress: bool = False) -> bytes:
+def write_snapshot(
+    objects: Iterable[Object],
+    *,
+    redaction: Redaction | None = None,
+    compress: bool = False,
+    kubernetes_version: str = "",
+) -> bytes:
     """Returns the objects as JSON: a v1 List.
 
     Leaves out fields that no scheduling rule reads, and annotations in which tools keep a whole manifest. A redacted
@@ -22,12 +28,14 @@ def write_snapshot(objects: Iterable[Object], *, redaction: Redaction | None = N
     Args:
         redaction: replaces names, label values, images and similar texts by hashes that sort as these texts do.
         compress: compresses the JSON with gzip.
+        kubernetes_version: the version of the API server, which answers about the snapshot follow; "" if it is unknown.
     """
     written = [obj for obj in objects if type(obj).__name__ in READ_KINDS]
     if redaction is not None:
         redaction.keep_order(written)
     items = [_item(obj, redaction) for obj in written]
-    data = msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": items})
+    version = {"kubernetesVersion": kubernetes_version} if kubernetes_version else {}
+    data = msgspec.json.encode({"apiVersion": "v1", "kind": "List", **version, "items": items})
     return gzip.compress(data, mtime=0) if compress else data
 
 

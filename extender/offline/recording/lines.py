@@ -54,6 +54,7 @@ class RecordedSettings(msgspec.Struct, rename="camel", omit_defaults=True, kw_on
     Attributes:
         mode: serve, schedule, or record (the file has changes of a cluster, but no decisions).
         policy: the text of the policy; None if the process had no policy.
+        kubernetes_version: the version of kube-scheduler to decide like; "" for that of the policy, or the newest.
         provider: the built-in set of rules that applies if there is no policy.
     """
 
@@ -61,6 +62,7 @@ class RecordedSettings(msgspec.Struct, rename="camel", omit_defaults=True, kw_on
     policy: str | None = None
     provider: Literal["DefaultProvider", "ClusterAutoscalerProvider"] = "DefaultProvider"
     feature_gates: str = ""
+    kubernetes_version: str = ""
     score_scale: Literal["relative", "absolute"] = "relative"
     scheduler_filters: bool = True
     coscheduling: bool = False

@@ -126,7 +126,8 @@ class Rules:
 
     @classmethod
     def _of(cls, settings: RecordedSettings, policy: Policy, library: Library) -> Rules:
-        profiles = Profiles(policy.profiles, parsed(settings.feature_gates, policy.features))
+        features = parsed(settings.feature_gates, policy.features, settings.kubernetes_version or None)
+        profiles = Profiles(policy.profiles, features)
         if settings.mode == "schedule":
             profiles = Profiles(policy.scheduler_profiles().all, profiles.features, policy.extenders)
         return cls(profiles, settings.mode == "schedule" and bool(policy.extenders), library, settings)

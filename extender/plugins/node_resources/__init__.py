@@ -100,6 +100,7 @@ def weights(resources: Sequence[ResourceSpec]) -> ResourceWeights:
 
 
 PODS = "pods"
+BUILT_IN_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 
 
 def room_of_empty_node(change: Change, _priority: int) -> AmountLimits | None:
@@ -142,6 +143,36 @@ def room_beside_smaller_pod(change: Change, priority: int) -> AmountLimits | Non
     freed = {name for name, amount in before.items() if amount > after.get(name, 0)}
     limits = room_after_pod(change, priority)
     return None if limits is None else limits._replace(any_of=freed.__contains__)
+
+
+def nominated_node_shrinks(pod: PodInfo, change: Change) -> bool:
+    """Returns True if the pod is nominated to the node, which has become too small for it even without other pods.
+
+    The next attempt may evict pods elsewhere. Members of groups are left out, because the group decides for them.
+    """
+    if change.new.name != pod.pod.status.nominated_node_name or pod.pod.spec.scheduling_group is not None:
+        return False
+    before, after = amounts(change.old.allocatable), amounts(change.new.allocatable)
+    return any(after.get(name, 0) < pod.requests.get(name, 0) <= before.get(name, 0) for name in BUILT_IN_RESOURCES)
+
+
+def _nominated(pod: PodInfo) -> list[str]:
+    return [pod.pod.status.nominated_node_name] if pod.pod.status.nominated_node_name else []
+
+
+def _nominated_and_requests(pod: PodInfo) -> Hashable:
+    is_member = pod.pod.spec.scheduling_group is not None
+    return *_nominated(pod), is_member, *(pod.requests.get(name, 0) for name in BUILT_IN_RESOURCES)
+
+
+SHRUNK_NOMINATION = Interest(
+    Resource.NODE,
+    Action.UPDATE_NODE_ALLOCATABLE,
+    nominated_node_shrinks,
+    Reads(_nominated_and_requests, _nominated),
+    lambda change: (change.new.name,),
+)
+"""Only since Kubernetes 1.38 (`Behaviours.shrunk_nomination_wakes`)."""
 
 
 def class_offers_resource(pod: PodInfo, change: Change) -> bool:

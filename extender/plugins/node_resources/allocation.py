@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from extender.devices.allocations import devices_of
 from extender.devices.extended_resources import class_behind, may_be_backed
 from extender.framework.rules import Scores
+from extender.model.quantity import INT64_MAX
 from extender.model.requests import is_counted, is_scalar
 from extender.table import Table
 from extender.table.journal import MOST_FOLLOWED, RESOURCES
@@ -24,6 +25,7 @@ from extender.table.nodes.columns import CPU, MEMORY, NONZERO_CPU, NONZERO_MEMOR
 from extender.table.nodes.distinct_resources import ResourceColumns, RuleOfResources
 
 _MAX_AMOUNT = 2**62  # more than any node has, but small enough that sums stay within an int64
+_MAX_FACTOR = INT64_MAX // 100  # the largest amount that can be multiplied by a score
 _MAX_CACHED = 64
 
 
@@ -52,6 +54,7 @@ class Allocation:
         offered: bool[resource, column]: True if the node offers any of the resource.
         divisors: `allocatable`, with 1 in place of 0 to avoid division by 0.
         all_offered: True if every element of `offered` is True.
+        products_overflow: True if amounts times 100 need more than an int64, and have to be computed exactly.
     """
 
     weights: Scores
@@ -61,6 +64,7 @@ class Allocation:
     offered: BoolColumn
     divisors: Scores
     all_offered: bool
+    products_overflow: bool
 
 
 def allocation_of(
@@ -82,6 +86,7 @@ def allocation_of(
         index: the columns to return.
         nonzero: True if default requests are assumed for placed pods without requests.
     """
+    is_exact = table.features.behaviours.exact_score_fractions
     weights: list[int] = []
     amounts: list[int] = []
     offers: list[tuple[Scores, Scores]] = []
@@ -92,21 +97,27 @@ def allocation_of(
         offer = _offer(resource.name, table, columns, index, nonzero=nonzero)
         if offer is not None:
             weights.append(resource.weight)
-            amounts.append(min(max(amount, 0), _MAX_AMOUNT))
+            amounts.append(min(max(amount, 0), INT64_MAX if is_exact else _MAX_AMOUNT))
             offers.append(offer)
     shape = len(offers), len(columns.requested[0, index])
     allocatable = np.array([offer[0] for offer in offers], np.int64).reshape(shape)
     allocated = np.array([offer[1] for offer in offers], np.int64).reshape(shape)
     offered = allocatable != 0
     all_offered = bool(offered.all())
+    requested = allocated + np.array(amounts, np.int64)[:, np.newaxis]
+    overflows = False
+    if is_exact:
+        requested = np.where(requested < allocated, INT64_MAX, requested)
+        overflows = bool((np.maximum(requested, allocatable) > _MAX_FACTOR).any())
     return Allocation(
         weights=np.array(weights, np.int64)[:, np.newaxis],
         allocated=allocated,
-        requested=allocated + np.array(amounts, np.int64)[:, np.newaxis],
+        requested=requested,
         allocatable=allocatable,
         offered=offered,
         divisors=allocatable if all_offered else np.where(offered, allocatable, 1),
         all_offered=all_offered,
+        products_overflow=overflows,
     )
 
 

@@ -35,16 +35,14 @@ Fractions = NDArray[np.float64]
 
 def least_allocated(allocation: Allocation) -> Scores:
     """Returns the share of the resources that stays free, 0..100: int64[column] (upstream leastResourceScorer)."""
-    free = allocation.allocatable - allocation.requested
-    free *= MAX_SCORE
-    free //= allocation.divisors
+    free = _percentages(allocation.allocatable - allocation.requested, allocation)
     return _average(allocation, np.maximum(free, 0, out=free))
 
 
 def most_allocated(allocation: Allocation) -> Scores:
     """Returns the share of the resources that is in use, 0..100: int64[column] (upstream mostResourceScorer)."""
     in_use = np.minimum(allocation.requested, allocation.allocatable)
-    return _average(allocation, in_use * MAX_SCORE // allocation.divisors)
+    return _average(allocation, _percentages(in_use, allocation))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,7 @@ class RequestedToCapacityRatio:
     shape: tuple[ShapePoint, ...]
 
     def __call__(self, allocation: Allocation) -> Scores:
-        utilization = allocation.requested * MAX_UTILIZATION // allocation.divisors
+        utilization = _percentages(np.minimum(allocation.requested, allocation.allocatable), allocation)
         utilization[allocation.requested > allocation.allocatable] = MAX_UTILIZATION
         scores = score_by_utilization(self.shape)[utilization]
         counts = allocation.offered & (scores > 0)
@@ -63,6 +61,16 @@ class RequestedToCapacityRatio:
         # Rounds halves up like Go's math.Round, but with exact integers.
         averages: Scores = (2 * total + weights) // np.maximum(2 * weights, 1)
         return averages
+
+
+def _percentages(amounts: Scores, allocation: Allocation) -> Scores:
+    """Returns `amounts` in percent of what the nodes offer; overwrites `amounts`."""
+    if allocation.products_overflow:
+        exact: Scores = (amounts.astype(object) * MAX_SCORE // allocation.divisors).astype(np.int64)
+        return exact
+    amounts *= MAX_SCORE
+    amounts //= allocation.divisors
+    return amounts
 
 
 def _average(allocation: Allocation, scores: Scores) -> Scores:
@@ -81,7 +89,9 @@ class NodeResourcesFitScore(PerNode):
     name: str = NAME
 
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer:
-        return _AllocationScorer(self.strategy, self.resources, pod.requests_with_defaults, table, nonzero=True)
+        has_pod_level = table.features.behaviours.pod_level_requests_in_score
+        requests = pod.requests_with_defaults if has_pod_level else pod.container_requests_with_defaults
+        return _AllocationScorer(self.strategy, self.resources, requests, table, nonzero=True)
 
 
 class _AllocationScorer(Scorer):

@@ -37,20 +37,22 @@ SYSTEM_DEFAULTS = (
 class Constraint:
     """A topology spread constraint, prepared for one pod.
 
-    `policies` is a pair: True if nodeAffinityPolicy is Honor, and True if nodeTaintsPolicy is Honor. Honor means that
-    placed pods count only on nodes that the pod's node affinity, or the pod's tolerations, allow.
+    Attributes:
+        counted_selector: matches the placed pods to count; NOTHING for an empty selector before Kubernetes 1.38.
+        policies: a pair: True if nodeAffinityPolicy is Honor, and True if nodeTaintsPolicy is Honor. Honor means that
+            placed pods count only on nodes that the pod's node affinity, or the pod's tolerations, allow.
     """
 
     max_skew: int
     topology_key: str
     selector: Selector
+    counted_selector: Selector
     min_domains: int
     policies: tuple[bool, bool]
 
     def counted(self, namespace: str) -> PodCountQuery:
-        """Returns the query for the pods to count; an empty selector matches none (upstream countPodsMatchSelector)."""
-        selector = NOTHING if self.selector == EVERYTHING else self.selector
-        return PodCountQuery(frozenset((namespace,)), selector, terminating=False)
+        """Returns the query for the pods to count (upstream countPodsMatchSelector)."""
+        return PodCountQuery(frozenset((namespace,)), self.counted_selector, terminating=False)
 
     def leaving(self, namespace: str) -> PodCountQuery:
         """Returns the query for the pods to subtract from the count when they are preempted.
@@ -70,9 +72,9 @@ def constraints_of(
     own = pod.pod.spec.topology_spread_constraints
     chosen = [constraint for constraint in own or defaults if constraint.when_unsatisfiable == when_unsatisfiable]
     if own or not chosen:
-        return [_prepared(constraint, selector_of(constraint, pod.pod.labels)) for constraint in chosen]
+        return [_prepared(constraint, selector_of(constraint, pod.pod.labels), table) for constraint in chosen]
     selector = default_selector(pod, table)
-    return [] if selector == EVERYTHING else [_prepared(constraint, selector) for constraint in chosen]
+    return [] if selector == EVERYTHING else [_prepared(constraint, selector, table) for constraint in chosen]
 
 
 def nodes_with_all_keys(constraints: Sequence[Constraint], table: Table) -> BoolColumn:
@@ -117,11 +119,13 @@ def selector_of(constraint: TopologySpreadConstraint, labels: Mapping[str, str])
     return selector.with_requirements(*(Requirement(key, "In", frozenset((labels[key],))) for key in keys))
 
 
-def _prepared(constraint: TopologySpreadConstraint, selector: Selector) -> Constraint:
+def _prepared(constraint: TopologySpreadConstraint, selector: Selector, table: Table) -> Constraint:
+    counts = selector != EVERYTHING or table.features.behaviours.empty_spread_selector_counts
     return Constraint(
         constraint.max_skew,
         constraint.topology_key,
         selector,
+        selector if counts else NOTHING,
         max(constraint.min_domains or 1, 1),
         (constraint.node_affinity_policy in (None, "Honor"), constraint.node_taints_policy == "Honor"),
     )
@@ -187,8 +191,8 @@ class _ConstraintSpread:
 def _counted(constraint: Constraint, namespace: str, table: Table) -> IntColumn:
     """Returns the number of matching pods on each node: int64[row].
 
-    A hypothetically placed pod counts even if it is terminating or the selector is empty, as in upstream's
-    updateWithPod.
+    A hypothetically placed pod counts even if it is terminating, or, before Kubernetes 1.38, if the selector is empty,
+    as in upstream's updateWithPod.
     """
     counted, leaving = constraint.counted(namespace), constraint.leaving(namespace)
     by_node = table.matching(counted).by_node

@@ -143,12 +143,14 @@ class PluginsSpec(Strict):
     multi_point: PluginSetSpec = PluginSetSpec()
     placement_generate: PluginSetSpec = PluginSetSpec()
     placement_score: PluginSetSpec = PluginSetSpec()
+    placement_feasible: PluginSetSpec | None = None
     pod_group_post_filter: PluginSetSpec = PluginSetSpec()
 
     def by_point(self) -> Iterator[tuple[str, PluginSetSpec]]:
         """Yields the name of each extension point, as in the configuration file, and the plugins set there."""
         for name, field in type(self).model_fields.items():
-            yield field.alias or name, getattr(self, name)
+            if (plugins := getattr(self, name)) is not None:
+                yield field.alias or name, plugins
 
 
 class PluginConfigSpec(Strict):
@@ -163,6 +165,8 @@ class ProfileSpec(Strict):
     """The schedulerName of this profile's pods; default for a single profile: default-scheduler."""
     percentage_of_nodes_to_score: Percentage | None = None
     """Accepted and ignored: every node is checked and scored."""
+    percentage_of_placements_to_score: Percentage | None = None
+    """Since Kubernetes 1.38; accepted and ignored: every placement of a pod group may be tried."""
     plugins: PluginsSpec = PluginsSpec()
     """The plugins by extension point; multiPoint means all extension points of a plugin."""
     plugin_config: tuple[PluginConfigSpec, ...] = ()
@@ -242,6 +246,8 @@ class SchedulerConfigurationSpec(Strict):
     """Accepted and ignored."""
     percentage_of_nodes_to_score: Percentage = 0
     """Accepted and ignored: every node is checked and scored."""
+    percentage_of_placements_to_score: Percentage | None = None
+    """Since Kubernetes 1.38; accepted and ignored: every placement of a pod group may be tried."""
     pod_initial_backoff_seconds: Positive64 = 1
     """The backoff after the first failed attempt (extender schedule)."""
     pod_max_backoff_seconds: NonNegative = 10
@@ -255,9 +261,11 @@ class SchedulerConfigurationSpec(Strict):
 
 
 class ConfigurationSpec(SchedulerConfigurationSpec):
-    """The fields of a policy: those that kube-scheduler knows, and two of our own."""
+    """The fields of a policy: those that kube-scheduler knows, and three of our own."""
 
     watch: tuple[WatchSpec, ...] = ()
     """Further kinds that the rules of this policy read; not a field of kube-scheduler's."""
     feature_gates: dict[str, bool] = {}  # noqa: RUF012  never written to: the model is frozen
     """Feature gates to match those of kube-scheduler, by name; --feature-gates takes precedence."""
+    kubernetes_version: Literal["1.35", "1.36", "1.37", "1.38"] | None = None
+    """The version of kube-scheduler to decide like; default: the cluster's. --kubernetes-version takes precedence."""

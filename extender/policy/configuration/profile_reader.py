@@ -23,6 +23,7 @@ from extender.framework.plugin import (
 from extender.framework.profile import RESERVING, CandidateLimits, Profile, WeightedPriority
 from extender.framework.rules import Predicate, QueueSort
 from extender.model.kinds import ADMISSION_KINDS, KINDS, Kind, custom_kind
+from extender.plugins.default_preemption import NAME as PREEMPTION
 from extender.plugins.default_preemption import DefaultPreemptionArgs
 from extender.plugins.gang_scheduling import NAME as GANG_SCHEDULING
 from extender.plugins.node_resources.fit import NAME as FIT
@@ -41,15 +42,16 @@ from extender.policy.configuration.configuration_fields import (
     running,
     weights,
 )
+from extender.policy.configuration.newer_fields import refuse_placements
 from extender.policy.extenders import read_extenders
 from extender.policy.faults import Faults
 from extender.policy.library import Library
 from extender.policy.policy import Policy, with_gates
 from extender.runtime.near_names import with_suggestion
+from extender.table.features import DEFAULT_FEATURES, VersionChoices, features_of
 
 MULTI_POINT = "multiPoint"
 BIND = "bind"
-PREEMPTION = "DefaultPreemption"
 POINTS_OF_THE_LOOP = frozenset((QUEUE_SORT, PRE_ENQUEUE, POST_FILTER, RESERVE, PRE_BIND, BIND))
 # The loop always binds pods itself, so a profile cannot disable this plugin.
 ALWAYS_RUNNING = frozenset(("DefaultBinder",))
@@ -78,16 +80,19 @@ INVALID = frozenset(("AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimit
 def read_configuration(document: object, library: Library, faults: Faults) -> Policy | None:
     """Returns the profiles of a policy, and adds its faults to `faults`.
 
-    A policy may have what kube-scheduler refuses: users' rules, `watch` and `featureGates`, and profiles that neither
-    sort the queue nor bind, because `extender serve` does neither. What kube-scheduler accepts is accepted, except a
-    profile with which it would fail every pod.
+    A policy may have what kube-scheduler refuses: users' rules, `watch`, `featureGates` and `kubernetesVersion`, and
+    profiles that neither sort the queue nor bind, because `extender serve` does neither. What kube-scheduler accepts is
+    accepted, except a profile with which it would fail every pod.
     """
     _require_version(document, faults)
     spec = faults.read(ConfigurationSpec, document)
     if spec is None:
         return None
-    policy = _read(spec, library, faults)
-    features = with_gates(spec.feature_gates, faults, "featureGates")
+    base = features_of(VersionChoices(spec.kubernetes_version))
+    # Without a version every field is accepted, because an option or the cluster chooses the version later.
+    has_placements = base.behaviours.placement_fields or spec.kubernetes_version is None
+    policy = _read(spec, library, faults, has_placements=has_placements)
+    features = with_gates(spec.feature_gates, faults, "featureGates", base)
     return replace(policy, features=features, watch=_watched(spec.watch, faults))
 
 
@@ -98,7 +103,8 @@ def read_scheduler_configuration(document: object, library: Library, faults: Fau
     """
     _require_version(document, faults)
     spec = faults.read(SchedulerConfigurationSpec, document)
-    return None if spec is None else _read(spec, library, faults, is_for_stock=True)
+    has_placements = DEFAULT_FEATURES.behaviours.placement_fields
+    return None if spec is None else _read(spec, library, faults, has_placements=has_placements, is_for_stock=True)
 
 
 def _require_version(document: object, faults: Faults) -> None:
@@ -106,8 +112,17 @@ def _require_version(document: object, faults: Faults) -> None:
         faults.require("apiVersion")
 
 
-def _read(spec: SchedulerConfigurationSpec, library: Library, faults: Faults, *, is_for_stock: bool = False) -> Policy:
+def _read(
+    spec: SchedulerConfigurationSpec,
+    library: Library,
+    faults: Faults,
+    *,
+    has_placements: bool,
+    is_for_stock: bool = False,
+) -> Policy:
     _check_leader_election(spec.leader_election, faults)
+    if not has_placements:
+        refuse_placements(spec, faults)
     if spec.pod_max_backoff_seconds < spec.pod_initial_backoff_seconds:
         faults.add("podMaxBackoffSeconds", "must not be less than podInitialBackoffSeconds")
     profiles = spec.profiles or (ProfileSpec(),)
@@ -325,7 +340,7 @@ class _ProfileReader:
         plugin = self._library.find(name, place, self._faults)
         if plugin is None:
             return False
-        if point != MULTI_POINT and not plugin.extends(point):
+        if point != MULTI_POINT and not plugin.extends(point) and (name, point) != (PREEMPTION, RESERVE):
             self._faults.add(place, f"{name} does not implement the extension point {point}")
             return False
         self._plugins[name] = plugin

@@ -14,6 +14,7 @@ _MAX_OF_A_GROUP = 10
 _SHARED = (
     "requests",
     "requests_with_defaults",
+    "container_requests_with_defaults",
     "footprint",
     "host_ports",
     "images",

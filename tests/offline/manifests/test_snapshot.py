@@ -10,13 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from extender import Cluster
+from extender.framework.profile import Profiles
 from extender.offline.manifests import files
 from extender.offline.manifests.redaction import Redaction
 from extender.offline.manifests.snapshot import write_snapshot
+from extender.offline.state import ClusterState
+from extender.plugins.registry import default_profile
+from extender.policy.loading import read as policy
+from extender.table.features import DEFAULT_FEATURES
 from tests.builders import Object, make_node, make_pod
 from tests.conformance.answered import answered
+from tests.policy.configurations import profile
 
 EXAMPLE = Path(files.__file__).parents[1] / "example.yaml"
 CASES = 12
@@ -72,6 +79,27 @@ def test_a_snapshot_keeps_every_object(tmp_path: Path) -> None:
     (tmp_path / "c.json.gz").write_bytes(write_snapshot(objects, compress=True))
     again = files.load_snapshot(tmp_path / "c.json.gz")
     assert Counter(type(obj).__name__ for obj in again) == Counter(type(obj).__name__ for obj in objects)
+
+
+@pytest.mark.parametrize("name", ["c.json", "c.json.gz", "c.yaml"])
+def test_answers_about_a_snapshot_follow_its_version(name: str, tmp_path: Path) -> None:
+    data = write_snapshot(files.load_snapshot(EXAMPLE), kubernetes_version="v1.38.2-gke.1")
+    if name.endswith(".yaml"):
+        data = yaml.safe_dump(json.loads(data)).encode()
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    state = ClusterState.load(tmp_path / name)
+    assert (state.kubernetes_version, state.profiles.features.version) == ("v1.38.2-gke.1", "1.38")
+    assert state.table.features is state.profiles.features
+    assert state.copy(Profiles([default_profile()])).profiles.features.version == "1.38"
+    of_policy = policy({**profile(), "kubernetesVersion": "1.36"}).scheduler_profiles()
+    assert ClusterState.load(tmp_path / name, of_policy).profiles.features.version == "1.36"
+    again = Cluster.load(tmp_path / name).snapshot()
+    assert json.loads(again)["kubernetesVersion"] == "v1.38.2-gke.1"
+
+
+def test_a_snapshot_without_a_version_follows_the_newest_that_is_released() -> None:
+    state = ClusterState.load(EXAMPLE)
+    assert (state.kubernetes_version, state.profiles.features) == ("", DEFAULT_FEATURES)
 
 
 def test_no_name_is_left_in_what_is_redacted() -> None:

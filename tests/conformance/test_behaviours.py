@@ -1,0 +1,118 @@
+"""Each behaviour that no gate switches changes the small cases that were made for it, and no other small case."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+
+from extender import Cluster
+from extender.engine import Decision
+from extender.framework.profile import Profiles
+from extender.framework.status import Code
+from extender.plugins.registry import default_profile
+from extender.table.features import VERSIONS, Behaviours, FeatureGates
+from tests.builders import Object, stored
+from tests.conformance.answered import NEXT, answered
+
+SMALL = {case["name"]: case for case in answered(NEXT) if case["name"].startswith("2.")}
+NEXT_FEATURES = VERSIONS["1.38"].features
+ELSEWHERE = {
+    "candidates_without_victims": "tests/scheduler/test_extenders.py, tests/verbs/test_preempt.py",
+    "shrunk_nomination_wakes": "tests/scheduler/test_preemption.py",
+    "placement_fields": "tests/policy/test_newer_fields.py",
+}
+CHANGED = {
+    "empty_spread_selector_counts": {
+        "2.1-spread-DoNotSchedule-empty": "feasible: a 396, b 398",
+        "2.1-spread-ScheduleAnyway-empty": "feasible: a 596, b 598",
+    },
+    "pod_level_requests_in_score": {"2.2-podlevel": "feasible: a 440, b 448"},
+    "exact_score_fractions": {"2.4-huge-score": "feasible: a 420, b 417"},
+    "every_budget_protects": {
+        "2.5-pdb-empty": "preempts on a: v1 (0), b: v2 (0); nominated: a",
+        "2.5-pdb-no-labels": "preempts on a: v1 (0), b: v2 (0); nominated: a",
+    },
+    "victims_by_uid": {
+        "2.6-uid": "preempts on a: b1 (0); nominated: a",
+        "2.6-unstarted": "preempts on a: b1 (0); nominated: a",
+    },
+    "incomplete_pools_refuse_the_node": {
+        "2.8-all-incomplete": "refused: Error",
+        "2.8-all-incomplete-only": "refused: Error",
+    },
+    "capacities_have_domains": {
+        "2.9-memory-gpu.example.com.memory": "refused: cannot allocate all claims",
+        "2.9-gpu.example.com.memory-memory": "refused: cannot allocate all claims",
+        "2.9-both": "refused: cannot allocate all claims",
+        "2.9-renamed-fits": "feasible: a 398",
+        "2.13-negative-request": "refused: Error",
+    },
+    "attributes_fail_when_read": {
+        "2.10-matchAttribute-version": "refused: cannot allocate all claims",
+        "2.10-distinctAttribute-version": "feasible: a 398",
+        "2.10-bad-unread": "refused: Error",
+        "2.10-bad-read": "refused: Error",
+        "2.10-bad-match": "refused: cannot allocate all claims",
+    },
+    "shares_prevent_exclusive_use": {"2.11-exclusive": "feasible: a 398"},
+    "every_class_has_its_resource": {
+        "2.12-implicit-old": "refused: Insufficient deviceclass.resource.kubernetes.io/old"
+    },
+    "negative_consumption_fails": {"2.13-negative-consumed": "feasible: a 398"},
+    "certificate_and_oci_features": {"2.14-mldsa": "feasible: a 398, b 398", "2.14-oci": "feasible: a 398, b 398"},
+    "exact_storage_capacity": {
+        "2.15-capacity-1500m": "feasible: a 398",
+        "2.15-capacity-10E": "feasible: a 398",
+        "2.15-capacity-100E": "feasible: a 398",
+    },
+}
+"""Behaviour -> small case -> the decision of Kubernetes 1.38 without this behaviour."""
+
+
+def decided(case: Object, features: FeatureGates) -> Decision:
+    profiles = Profiles([default_profile()], features)
+    return Cluster.from_objects(case["cluster"]["items"], profiles).decide(stored(case["pod"]))
+
+
+def shown(decision: Decision) -> str:
+    if len(decision.feasible):
+        totals = zip(decision.feasible, decision.total.tolist(), strict=True)
+        return f"feasible: {', '.join(f'{node} {total}' for node, total in totals)}"
+    if decision.preemption and decision.preemption.candidates:
+        candidates = decision.preemption.candidates.items()
+        victims = ", ".join(
+            f"{node}: {each.victims[0].pod.name} ({each.num_pdb_violations})" for node, each in candidates
+        )
+        return f"preempts on {victims}; nominated: {decision.preemption.nominated_node}"
+    reasons = {"Error" if each.code is Code.ERROR else ", ".join(each.reasons) for each in decision.refusals.values()}
+    return f"refused: {' or '.join(sorted(reasons))}"
+
+
+def details(decision: Decision) -> object:
+    """Returns all that a case may change, with the texts of errors."""
+    return shown(decision), {node: (refusal.code, refusal.reasons) for node, refusal in decision.refusals.items()}
+
+
+@pytest.fixture(scope="module")
+def by_next_version() -> dict[str, object]:
+    return {name: details(decided(case, NEXT_FEATURES)) for name, case in SMALL.items()}
+
+
+def test_every_behaviour_has_a_test() -> None:
+    assert {field.name for field in fields(Behaviours)} == CHANGED.keys() | ELSEWHERE.keys()
+
+
+@pytest.mark.parametrize("behaviour", CHANGED)
+def test_a_behaviour_changes_its_cases_only(behaviour: str, by_next_version: dict[str, object]) -> None:
+    features = replace(NEXT_FEATURES, behaviours=replace(NEXT_FEATURES.behaviours, **{behaviour: False}))
+    without = {name: decided(case, features) for name, case in SMALL.items()}
+    changed = {name: shown(each) for name, each in without.items() if details(each) != by_next_version[name]}
+    assert changed == CHANGED[behaviour]
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_without_its_behaviours_a_version_decides_like_the_one_before(name: str) -> None:
+    before = VERSIONS["1.37"].features
+    features = replace(NEXT_FEATURES, behaviours=Behaviours(), dra_fractional_capacity_range=False)
+    assert details(decided(SMALL[name], features)) == details(decided(SMALL[name], before))
