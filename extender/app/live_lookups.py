@@ -6,6 +6,7 @@ finds the processes that `--in-cluster` names.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from urllib.parse import quote
@@ -22,9 +23,13 @@ from extender.framework.profile import Profile
 from extender.model.kinds import KINDS
 from extender.model.pod import Pod
 from extender.offline.live import CONNECT_SECONDS, FORBIDDEN, NEEDED, connection_advice, reported_version
+from extender.policy.kubernetes_versions import followed
+from extender.policy.policy import Policy
 from extender.runtime.threads import LastingThread
-from extender.table.features import FeatureGates
+from extender.table.features import RELEASED, FeatureGates
 from extender.web.telemetry.start_log import log_start
+
+_log = logging.getLogger(__name__)
 
 
 class _Selector(msgspec.Struct, rename="camel"):
@@ -71,6 +76,24 @@ def readable(settings: Settings) -> tuple[list[str], list[str]]:
     return names, notes
 
 
+def version_to_follow(settings: Settings, policy: Policy) -> Settings:
+    """Returns the settings with the version of Kubernetes to follow: the chosen one, else that of the API server.
+
+    If neither is known, or the cluster is a file, it is the newest that is released. Logs a warning if the API server
+    does not say its version, or has another one than those that can be followed.
+
+    Raises:
+        ConfigurationError: the credentials cannot be used.
+    """
+    version = settings.chosen_version or policy.features.choices.version
+    if version is None and settings.cluster is None:
+        address, reported = identify(settings)
+        version, warning = followed(reported)
+        if warning is not None:
+            _log.warning("kubernetes version cluster=%s reported=%r note=%r", address, reported, warning)
+    return settings.model_copy(update={"kubernetes_version": version or RELEASED})
+
+
 def identify(settings: Settings) -> tuple[str, str]:
     """Returns the address of the cluster, and its version or the reason why the version is unknown.
 
@@ -92,7 +115,13 @@ def announcement(
     """Returns a thread that logs the start. If the API server answers slowly, only this log line is delayed."""
 
     def announce() -> None:
-        log_start(command, settings, profiles, features, identify(settings))
+        address, reported = identify(settings)
+        if followed(reported)[1] is None and followed(reported)[0] != settings.kubernetes_version:
+            _log.warning(
+                "kubernetes version cluster=%s reported=%s followed=%s note=%r",
+                address, reported, settings.kubernetes_version, "decisions follow another version than the cluster's",
+            )  # fmt: skip
+        log_start(command, settings, profiles, features, (address, reported))
 
     return LastingThread("announcement", announce)
 

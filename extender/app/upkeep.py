@@ -22,7 +22,7 @@ from extender.app.housekeeping import (
     limit_process,
     relist_interrupted,
 )
-from extender.app.live_lookups import announcement
+from extender.app.live_lookups import announcement, version_to_follow
 from extender.app.policies import Adopt, PolicyReload, PolicyReloaded
 from extender.app.policy_trial import PolicyTrial
 from extender.app.recording.observation import Observation
@@ -96,11 +96,18 @@ def set_up(
     stopping: threading.Event,
     policy_reloaded: PolicyReloaded = lambda _faults: None,
 ) -> Setup:
-    """Reads the policy, prepares the recording, and returns the Setup. Raises ConfigurationError or OSError."""
-    observation = Observation(settings, command, metrics, clock)
+    """Reads the policy, asks the cluster for its version, prepares the recording, and returns the Setup.
+
+    The settings of the Setup name the version of Kubernetes that is followed.
+
+    Raises:
+        ConfigurationError, OSError: the policy, the credentials or the recording cannot be used.
+    """
     hanging = HangingCalls(clock)
     reload = PolicyReload(settings, metrics, policy_reloaded, clock, hanging)
     policy = reload.read()
+    settings = version_to_follow(settings, policy)
+    observation = Observation(settings, command, metrics, clock)
     return Setup(
         command,
         settings,

@@ -151,7 +151,7 @@ class Settings(BaseModel):
         "", "feature gates to match those of kube-scheduler, like DRAFractionalCapacityRange=true,A=false"
     )
     kubernetes_version: Literal["auto", "1.35", "1.36", "1.37", "1.38"] = setting(
-        "auto", "version of kube-scheduler to decide like; auto: that of the policy, or else the newest released one"
+        "auto", "version of kube-scheduler to decide like; auto: that of the policy, or else that of the API server"
     )
     prefix: UrlPath = setting(
         "/scheduler", "path under which the verbs are served; part of the extender's urlPrefix", only="serve"

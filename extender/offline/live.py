@@ -154,11 +154,13 @@ def reported_version(client: KubeClient) -> str:
 
 
 def _version_if_served(client: KubeClient) -> str:
-    """Returns `reported_version`, or "" if the API server does not serve it. Raises ClusterError without an answer."""
+    """Returns `reported_version`, or "" if the API server refuses to say it. Raises ClusterError without an answer."""
     try:
         return reported_version(client)
-    except NotFound:
-        return ""
+    except ClusterError as error:
+        if getattr(error, "status", 0) or isinstance(error, NotFound):
+            return ""
+        raise
 
 
 def _reason(error: ClusterError) -> str:

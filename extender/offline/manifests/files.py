@@ -275,8 +275,9 @@ _HEAD = msgspec.json.Decoder(_Head)
 def _from_json(file: Path, data: bytes, selection: _Selection) -> Iterator[PlacedObject]:
     try:
         head = _HEAD.decode(data)
-        selection.kubernetes_version = head.kubernetes_version or selection.kubernetes_version
         items = head.items if head.items is not None and head.kind.endswith("List") else None
+        if items is not None and head.kubernetes_version:
+            selection.kubernetes_version = head.kubernetes_version
         if not head.kind and not _OBJECT_FIELDS & msgspec.json.decode(data).keys():
             raise _NoObjects(f"{file}: {_NO_OBJECT}")
         if items is None:
@@ -343,7 +344,7 @@ def _from_yaml(file: Path, data: bytes, selection: _Selection) -> Iterator[Place
         has_objects = any(isinstance(each, dict) and _OBJECT_FIELDS & each.keys() for each in documents)
         for number, document in enumerate(documents if has_objects else (), 1):
             place = f"{file}: document {number}"
-            if isinstance(document, dict) and "kubernetesVersion" in document:
+            if isinstance(document, dict) and document.get("kind") == "List" and "kubernetesVersion" in document:
                 selection.kubernetes_version = str(document["kubernetesVersion"])
             for item_place, item in _items(place, document):
                 yield from _one(item_place, item, selection)

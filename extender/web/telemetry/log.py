@@ -52,6 +52,7 @@ FIELDS = {
     "command": "the command that has started: serve or schedule",
     "cluster": "the API server's address, or the file with the cluster, when the process started",
     "kubernetes": "the API server's version when the process started, or the reason why it is unknown",
+    "follows": "the version of kube-scheduler that decisions follow",
     "version": "the extender's version",
     "commit": "the commit that the extender was built from, or `unknown`",
     "policy": "the policy's file or ConfigMap, or the algorithm provider, when the process started",

@@ -38,6 +38,7 @@ def log_start(
         "command": command,
         "cluster": address,
         "kubernetes": kubernetes,
+        "follows": features.version,
         "version": product_version(),
         "commit": product_commit(),
         "policy": str(settings.policy or settings.provider),

@@ -57,7 +57,7 @@ def started(folder: Path, command: Command = "serve", **fields: object) -> dict[
 def test_the_start_line_names_cluster_versions_and_rules(tmp_path: Path) -> None:
     line = started(tmp_path)
     assert (line["msg"], line["command"], line["cluster"]) == ("start", "serve", "https://api:6443")
-    assert (line["kubernetes"], line["version"]) == ("v1.37.1", version("podseat"))
+    assert (line["kubernetes"], line["follows"], line["version"]) == ("v1.37.1", "1.37", version("podseat"))
     assert (line["policy"], line["profiles"]) == ("policy.yaml", ["mine"])
     assert line["rules"] == ["started_rules:own", "started_rules:taken"]
 
