@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
+from urllib.parse import quote, urlencode
 
 import msgspec
 
@@ -24,6 +26,8 @@ from extender.errors import ClusterError, ConfigurationError, NotFound, Refused
 from extender.framework.profile import Profiles
 from extender.model.kinds import KINDS, OFFLINE_KINDS, Kind
 from extender.model.meta import Object
+from extender.model.pod import Pod
+from extender.offline.explain.condition import WrittenEvent
 from extender.offline.state import ClusterState
 
 # An answer needs these kinds. If another kind cannot be read, a note says what the answer leaves out.
@@ -126,6 +130,46 @@ def read_state(
     state.nodes_unread = objects.nodes_unread is not None
     state.pods_unread = objects.pods_unread
     return state, objects.notes
+
+
+class _EventSource(msgspec.Struct):
+    component: str = ""
+
+
+class _Event(msgspec.Struct, rename="camel"):
+    type: str | None = None
+    reason: str | None = None
+    message: str | None = None
+    event_time: datetime | None = None
+    last_timestamp: datetime | None = None
+    source: _EventSource | None = None
+    reporting_component: str | None = None
+
+    @property
+    def shown(self) -> WrittenEvent:
+        author = self.reporting_component or (self.source.component if self.source else "")
+        at = self.last_timestamp or self.event_time
+        return WrittenEvent(at, self.type or "", self.reason or "", author, self.message or "")
+
+
+class _Events(msgspec.Struct):
+    items: list[_Event] | None = None
+
+
+_EVENTS = msgspec.json.Decoder(_Events)
+
+
+def events_of(access: ClusterAccess, pod: Pod) -> list[WrittenEvent]:
+    """Returns the events about the pod, the newest first; none if this user may not list them."""
+    selector = urlencode({"fieldSelector": f"involvedObject.kind=Pod,involvedObject.name={pod.name}"})
+    path = f"/api/v1/namespaces/{quote(pod.namespace, '')}/events?{selector}"
+    with closing(KubeClient(credentials_of(access))) as client:
+        try:
+            found = client.call_for(_EVENTS.decode, "GET", path, b"").items or ()
+        except ClusterError:
+            return []
+    events = [each.shown for each in found]
+    return sorted(events, key=lambda event: event.at.timestamp() if event.at else 0.0, reverse=True)
 
 
 @contextmanager

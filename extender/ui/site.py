@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from extender.errors import ClusterError, DeadlineExceeded, ExtenderError, MalformedRequest, UnknownNode, UnknownPod
+from extender.offline.explain.explanation import written_about
 from extender.offline.html import rendering
 from extender.offline.html.charts import NodeMap, by_free_resource, by_verdict
 from extender.offline.html.rendering import SiteLinks
@@ -158,7 +159,8 @@ class Site:
 
     def _context(self, name: str, look: Look, document: Document, arguments: Arguments) -> dict[str, Any]:
         if name == "pod":
-            return {"nodes": all_nodes(look.state)}
+            pod = look.state.info(document["pod"]).pod
+            return {"nodes": all_nodes(look.state), "written": written_about(pod, look.state), "events": ()}
         if name == "steps":
             begin = look.timeline.step - _STEPS_BEFORE if look.timeline else 0
             return {"begin": max(begin, 0), "shown": document["steps"][max(begin, 0) :][:_MOST_LISTED]}

@@ -37,6 +37,7 @@ from extender.offline.documents.document_kinds import DocumentKind, headed, one_
 if TYPE_CHECKING:  # not imported at run time, because --help must not wait for NumPy
     from extender.cli.output.jsonpath import JsonPath
     from extender.model.selectors import Selector
+    from extender.offline.explain.condition import WrittenEvent
     from extender.offline.explain.explanation import Explanation
     from extender.offline.manifests.templates import Workload
     from extender.offline.state import ClusterState
@@ -239,8 +240,17 @@ def _explain(
     if output.is_page:
         if len(explanations) > 1:
             raise ConfigurationError([f"-o html shows one pod, but the file has {len(explanations)}"])
-        say(explanations[0].to_html(changes=changes))
+        say(explanations[0].to_html(changes=changes, events=_events(source, explanations[0]) if key else ()))
     return _status(explanations)
+
+
+def _events(source: Source, explanation: Explanation) -> Sequence[WrittenEvent]:
+    """Returns the events about the pod in a live cluster."""
+    if source.cluster is not None:
+        return ()
+    from extender.offline.live import events_of
+
+    return events_of(source.live_access(), explanation.pod)
 
 
 def _status(explanations: Sequence[Explanation]) -> int:

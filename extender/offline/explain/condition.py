@@ -52,6 +52,17 @@ class SchedulerCondition:
         return {**asdict(self), "since": self.since.isoformat() if self.since else None}
 
 
+@dataclass(frozen=True, slots=True)
+class WrittenEvent:
+    """An event about a pod, as `kubectl describe pod` shows it; `at` is when it was last seen."""
+
+    at: datetime | None
+    type: str
+    reason: str
+    author: str
+    message: str
+
+
 def blocked_containers(pod: Pod) -> Iterator[str]:
     """Yields what keeps each container of a bound pod from starting, as kubelet says; no scheduler can help then."""
     images = {each.name: each.image for each in (*pod.init_containers, *pod.containers)}
@@ -70,18 +81,23 @@ def pod_scheduled(pod: Pod) -> Condition | None:
     return next((each for each in pod.status.conditions or () if each.type == "PodScheduled"), None)
 
 
-def contradicting(pod: Pod, author: str, message: str, *, fits: bool) -> SchedulerCondition | None:
+def written(pod: Pod, author: str) -> SchedulerCondition | None:
+    """Returns the condition in which the pod's scheduler refuses the pod; None if it has not written one."""
+    condition = pod_scheduled(pod)
+    if pod.node_name or condition is None or condition.status != "False" or condition.reason in _NO_VERDICT:
+        return None
+    since = condition.last_transition_time if isinstance(condition, TimedCondition) else None
+    return SchedulerCondition(author, since, condition.reason, condition.message)
+
+
+def contradicting(condition: SchedulerCondition | None, message: str, *, fits: bool) -> SchedulerCondition | None:
     """Returns the condition if the scheduler refuses the pod for other reasons than `message`, or though it fits.
 
     Different numbers of nodes do not contradict, because the cluster has changed since the condition was written.
     """
-    written = pod_scheduled(pod)
-    if pod.node_name or written is None or written.status != "False" or written.reason in _NO_VERDICT:
+    if condition is None or (not fits and _reasons(condition.message) == _reasons(message)):
         return None
-    if not fits and _reasons(written.message) == _reasons(message):
-        return None
-    since = written.last_transition_time if isinstance(written, TimedCondition) else None
-    return SchedulerCondition(author, since, written.reason, written.message)
+    return condition
 
 
 def _reasons(message: str) -> frozenset[str]:

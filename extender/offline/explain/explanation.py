@@ -18,7 +18,14 @@ from extender.offline.documents.codes import CauseCode, code_of
 from extender.offline.explain.changes.search import suggested_changes
 from extender.offline.explain.changes.suggestion import SuggestedChange
 from extender.offline.explain.choice import Waterfall, decided_by, waterfall
-from extender.offline.explain.condition import SchedulerCondition, blocked_containers, contradicting, pod_scheduled
+from extender.offline.explain.condition import (
+    SchedulerCondition,
+    WrittenEvent,
+    blocked_containers,
+    contradicting,
+    pod_scheduled,
+    written,
+)
 from extender.offline.frames import frame
 from extender.offline.groups.verdict import GroupVerdict, GroupVerdicts
 from extender.offline.html import rendering
@@ -156,8 +163,7 @@ class Explanation:
         """The condition that the pod's scheduler wrote, if it contradicts the verdict; else None."""
         if self.is_excluded or self._state.nodes_unread:
             return None
-        author = self.pod.spec.scheduler_name or self._state.profiles.names[0]
-        return contradicting(self.pod, author, self.message, fits=self.fits)
+        return contradicting(written_about(self.pod, self._state), self.message, fits=self.fits)
 
     @cached_property
     def changes(self) -> list[SuggestedChange]:
@@ -244,11 +250,18 @@ class Explanation:
         return frame(rows, ("node", "fits", "total", "plugin", "reasons"))
 
     def _repr_html_(self) -> str:
-        return rendering.part("pod.html", self.to_dict(), nodes=None)
+        condition = written_about(self.pod, self._state)
+        return rendering.part("pod.html", self.to_dict(), nodes=None, written=condition, events=())
 
-    def to_html(self, *, changes: bool = True) -> str:
-        """Returns a page with a map of the nodes, in one self-contained file."""
-        return rendering.file("pod.html", self.to_dict(changes=changes), nodes=all_nodes(self._state))
+    def to_html(self, *, changes: bool = True, events: Sequence[WrittenEvent] = ()) -> str:
+        """Returns a page with a map of the nodes, in one self-contained file. `events` are shown too."""
+        nodes, condition = all_nodes(self._state), written_about(self.pod, self._state)
+        return rendering.file("pod.html", self.to_dict(changes=changes), nodes=nodes, written=condition, events=events)
+
+
+def written_about(pod: Pod, state: ClusterState) -> SchedulerCondition | None:
+    """Returns the condition in which the pod's scheduler refuses the pod; None if it has not written one."""
+    return written(pod, pod.spec.scheduler_name or state.profiles.names[0])
 
 
 def explain_workload(state: ClusterState, workload: Workload) -> Explanation:

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from extender.cli.main import cli
-from tests.builders import make_node
-from tests.cluster.fake_api import fake_api
+from tests.builders import make_node, make_pod
+from tests.cluster.fake_api import PODS, fake_api
 
 READING = ("serve", "schedule", "doctor", "explain", "simulate", "capacity", "compare", "snapshot", "view", "record")
 
@@ -45,6 +45,26 @@ def test_a_group_is_looked_up_in_the_namespace_of_the_context(tmp_path: Path) ->
         (tmp_path / "kubeconfig").write_text(json.dumps(config))
         told = CliRunner().invoke(cli, ["explain", "podgroup/train", "--kubeconfig", str(tmp_path / "kubeconfig")])
     assert "no PodGroup ml/train" in str(told.exception)
+
+
+@pytest.mark.parametrize("may_list", [True, False])
+def test_the_page_of_a_pod_shows_its_condition_and_its_events(tmp_path: Path, may_list: bool) -> None:
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "0/1 nodes: by a rule",
+    }
+    pod = {**make_pod("p").obj(), "status": {"conditions": [condition]}}
+    failed = {"reason": "FailedScheduling", "type": "Warning", "message": "by <a rule>", "metadata": {"name": "e"}}
+    with fake_api(make_node("n").obj()) as api:
+        api.put(PODS, pod)
+        if may_list:
+            api.collections["/api/v1/namespaces/default/events"] = {"e": {**failed, "reportingComponent": "stock"}}
+        kubeconfig = str(api.kubeconfig(tmp_path))
+        told = CliRunner().invoke(cli, ["explain", "default/p", "-o", "html", "--kubeconfig", kubeconfig])
+    assert "Condition PodScheduled by default-scheduler: Unschedulable: 0/1 nodes: by a rule" in told.stdout
+    assert ("<td>stock</td><td>by &lt;a rule&gt;</td>" in told.stdout) is may_list
 
 
 def test_a_context_needs_a_kubeconfig() -> None:
