@@ -60,7 +60,7 @@ def health_answer(endpoint: str, checks: Mapping[str, str | None], verbose: bool
 
 def status_line(status: int) -> str:
     """Returns the status in the form that WSGI expects, for example "404 Not Found"."""
-    return f"{status} {HTTPStatus(status).phrase if status in _STATUSES else 'Unknown'}"
+    return _STATUS_LINES.get(status, f"{status} Unknown")
 
 
 def header_lines(answer: Answer) -> list[tuple[str, str]]:
@@ -71,4 +71,4 @@ def header_lines(answer: Answer) -> list[tuple[str, str]]:
     return [("Content-Type", answer.content_type), ("Content-Length", str(len(answer.body))), *answer.headers]
 
 
-_STATUSES = frozenset(map(int, HTTPStatus))
+_STATUS_LINES = {int(status): f"{status.value} {status.phrase}" for status in HTTPStatus}
