@@ -38,10 +38,13 @@ from flask import request, request_started
 from extender import Node, Pod, predicate
 
 
-@request_started.connect
 def note(app, **_):
     with open({file!r}, "a") as file:
         print(request.path.rpartition("/")[2], file=file)
+
+
+if not request_started.receivers:  # a process may load this module more than once
+    request_started.connect(note, weak=False)
 
 
 @predicate
