@@ -42,9 +42,6 @@ class EquivalenceClass:
         return next(iter(self.pods.values()))
 
 
-Classes = dict[Hashable, EquivalenceClass]
-
-
 class ClassIndex:
     """The equivalence classes of the pods that one rule rejected.
 
@@ -53,8 +50,10 @@ class ClassIndex:
     """
 
     def __init__(self) -> None:
-        self._classes: Classes = {}
-        self._by_name: dict[str, Classes] = {}
+        self._classes: dict[Hashable, EquivalenceClass] = {}
+        # Keyed by class, not by value: the value of a pod with 8,000 volumes has 8,000 names, and hashing it once for
+        # each name takes a second.
+        self._by_name: dict[str, dict[EquivalenceClass, None]] = {}
         self._by_priority: dict[int, AmountTable] = {}
 
     def add(self, pod: QueuedPod, keys: IndexKeys) -> EquivalenceClass:
@@ -63,7 +62,7 @@ class ClassIndex:
         if members is None:
             members = self._classes[keys.value] = EquivalenceClass(keys, pod.info.priority)
             for name in keys.names:
-                self._by_name.setdefault(name, {})[keys.value] = members
+                self._by_name.setdefault(name, {})[members] = None
             if keys.amounts is not None:
                 self._by_priority.setdefault(members.priority, AmountTable()).add(members)
         members.pods[pod.uid] = pod
@@ -77,7 +76,7 @@ class ClassIndex:
         value, names, amounts = members.keys
         del self._classes[value]
         for name in names:
-            del self._by_name[name][value]
+            del self._by_name[name][members]
             if not self._by_name[name]:
                 del self._by_name[name]
         if amounts is not None:
@@ -88,10 +87,10 @@ class ClassIndex:
 
     def named(self, names: Iterable[str]) -> Collection[EquivalenceClass]:
         """Returns the classes that have one of these names, or the name ANY (see `IndexKeys`)."""
-        classes: Classes = {}
+        classes: dict[EquivalenceClass, None] = {}
         for name in (ANY, *names):
             classes |= self._by_name.get(name, {})
-        return classes.values()
+        return classes.keys()
 
     def within(self, limits_of: Callable[[int], AmountLimits | None]) -> Iterator[EquivalenceClass]:
         """Yields the equivalence classes of pods whose requests are within the limits for their priority.

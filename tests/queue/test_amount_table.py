@@ -54,6 +54,24 @@ def test_a_pod_of_many_resources_takes_no_more_columns_than_there_may_be() -> No
     assert len(table._amounts) == class_index._MAX_COLUMNS
 
 
+class Hashed(tuple[str, ...]):
+    """A value that counts how often it is hashed."""
+
+    hashes = 0
+
+    def __hash__(self) -> int:
+        type(self).hashes += 1
+        return super().__hash__()
+
+
+def test_the_value_of_a_pod_with_many_names_is_hashed_a_few_times() -> None:
+    index, pod, names = ClassIndex(), QueuedPod(info("p"), timestamp=0.0), [f"claim-{number}" for number in range(8000)]
+    members = index.add(pod, IndexKeys(Hashed(names), names, None))
+    assert list(index.named(names)) == [members]
+    index.remove(members, pod.uid)
+    assert Hashed.hashes < 10
+
+
 def test_a_class_without_pods_is_not_kept() -> None:
     index = ClassIndex()
     pod = QueuedPod(info("p"), timestamp=0.0)
