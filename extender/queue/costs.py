@@ -34,9 +34,10 @@ class Costs:
     def __init__(self) -> None:
         self._cheap: dict[str, None] = {}  # the tenants whose last attempt was cheap
         self._costly: dict[str, float] = {}  # tenant -> when its last costly attempt ended, plus its share of the hold
+        self._slow: set[str] = set()  # the costly tenants whose last costly attempt took more than a slice
         self._held_until = 0.0
 
-    def record(self, tenant: str, seconds: float, now: float) -> None:
+    def record(self, tenant: str, seconds: float, now: float, *, gave_way: bool = False) -> None:
         """Records the cost of an attempt that has just ended."""
         if seconds < CHEAP_SECONDS:
             if not self.is_costly(tenant, now):
@@ -45,12 +46,21 @@ class Costs:
         else:
             self._cheap.pop(tenant, None)
             self._costly[tenant] = self._held_until = now + COST_TIMES * seconds
+            if gave_way or seconds > FIRST_SLICE_SECONDS:
+                self._slow.add(tenant)
+            else:
+                self._slow.discard(tenant)
         for tenants in (self._cheap, self._costly):
             if len(tenants) > _MANY_TENANTS:
-                del tenants[next(iter(tenants))]
+                del tenants[oldest := next(iter(tenants))]
+                self._slow.discard(oldest)
 
     def is_costly(self, tenant: str, now: float) -> bool:
         return now < self._costly.get(tenant, now) + COSTLY_SECONDS and tenant in self._costly
+
+    def is_slow(self, tenant: str, now: float) -> bool:
+        """Returns True if the tenant is costly, and its last costly attempt did not end within a slice."""
+        return tenant in self._slow and self.is_costly(tenant, now)
 
     def is_cheap(self, tenant: str) -> bool:
         """Returns True if the tenant's last attempt was cheap. A tenant that has not been tried yet is not cheap."""
@@ -134,9 +144,12 @@ class ActiveQueue:
         return None if entity is None else self.remove(entity.uid)
 
     def others_wait(self, entity: Entity, now: float) -> bool:
-        """Returns True if another tenant waits, and is not one of the costly ones."""
+        """Returns True if another tenant waits whose attempts end within a slice, as far as is known.
+
+        A pause of the process may make one attempt of any tenant costly. It must not wait for whole attempts of others.
+        """
         own = tenant_of(entity)
-        return any(tenant != own and not self._costs.is_costly(tenant, now) for tenant in self._tenants)
+        return any(tenant != own and not self._costs.is_slow(tenant, now) for tenant in self._tenants)
 
     def _take(self, tenant: str, uid: str) -> None:
         heap = self._set_aside[tenant]

@@ -172,7 +172,7 @@ class PriorityQueue:
     def spent(self, entity: Entity, seconds: float, *, gave_way: bool = False) -> None:
         """Records how long the deciding thread worked for a popped entity. Called before its attempt ends."""
         with self.lock:
-            self._tiers.costs.record(tenant_of(entity), seconds, self._clock.monotonic())
+            self._tiers.costs.record(tenant_of(entity), seconds, self._clock.monotonic(), gave_way=gave_way)
             for each in (entity, *entity.pods):
                 each.cost_seconds = seconds if seconds >= CHEAP_SECONDS else 0.0
                 each.times_given_way = each.times_given_way + 1 if gave_way else 0

@@ -83,6 +83,19 @@ def test_a_pod_that_took_long_backs_off_in_proportion() -> None:
     assert [each.pod.name for each in loop.queue.pods()[Tier.ACTIVE]] == ["costly-0"]
 
 
+def test_an_attempt_gives_way_to_a_tenant_that_one_pause_made_costly() -> None:
+    loop = Loop()
+    loop.add("paused", "shop")
+    loop.attempt({"shop": 0.2})
+    loop.add("costly-0", "costly")
+    loop.clock.advance(5)
+    pod = loop.queue.pop(0)
+    assert pod is not None
+    assert not loop.queue.others_wait(pod)
+    loop.add("normal", "shop")
+    assert loop.queue.others_wait(pod)
+
+
 def test_a_tenant_is_not_interrupted_for_its_own_pods_or_for_other_costly_tenants() -> None:
     loop, cost = Loop(), {"a": 2.0, "b": 2.0}
     for number in range(2):
