@@ -20,7 +20,7 @@ from extender.model.kinds import KINDS
 from tests.http_server import HttpServer
 
 Table = dict[str, Any]
-"""`GET /path` -> the document of a 200, or (status, document); or a function of the request's document.
+"""`GET /path` -> the document of a 200, or (status, document, header, ...); or a function of the request's document.
 
 A document that begins with `<` is a page.
 """
@@ -38,12 +38,14 @@ def scripted(table: Table, *, clock_seconds: float = 0.0, tls: ssl.SSLContext | 
             found = table.get(f"{self.command} {self.path.partition('?')[0]}", (404, {"message": "not found"}))
             if callable(found):
                 found = found(json.loads(body))
-            status, document = found if isinstance(found, tuple) else (200, found)
+            status, document, *headers = found if isinstance(found, tuple) else (200, found)
             data = document.encode() if isinstance(document, str) else json.dumps(document).encode()
             self.send_response_only(status)
             self.send_header("Date", formatdate(time.time() + clock_seconds, usegmt=True))
             self.send_header("Content-Type", "text/html; charset=utf-8" if data[:1] == b"<" else "application/json")
             self.send_header("Content-Length", str(len(data)))
+            for name, value in headers:
+                self.send_header(name, value)
             self.end_headers()
             self.wfile.write(data)
 

@@ -553,6 +553,14 @@ def test_a_policy_with_which_serve_cannot_preempt_is_refused(installation: Insta
     assert (found["level"], "preemptForRules: no pod could be evicted" in found["message"]) == ("fail", True)
 
 
+def test_an_answer_that_was_made_without_a_rule_is_named(installation: Installation) -> None:
+    warning = ("Warning", '199 extender "decided without rules:rule: rules.py:3: KeyError"')
+    installation.extender["POST /scheduler/filter"] = (200, {"NodeNames": [], "Error": ""}, warning)
+    [found] = [each for each in installation.examined() if each["check"] == "left-out"]
+    assert found["level"] == "warn"
+    assert re.search(r"/scheduler/filter answers with the warning .* without rules:rule: .*KeyError", found["message"])
+
+
 @pytest.mark.parametrize(
     ("url", "error", "connected", "advice"),
     [
