@@ -28,9 +28,8 @@ from extender.model.pod import Pod
 from extender.plugins import details
 from extender.preemption import NO_NODES, Preemption, fit_message, preempt, preemption_message
 from extender.runtime.clock import INTERRUPTIONS, NO_LIMIT, TimeLimit, note_subject
-from extender.table import PodInfo, Table
+from extender.table import PodInfo, Table, Trial
 from extender.table.labels import Rows
-from extender.table.trial import Trial
 
 IntArray = NDArray[np.int64]
 

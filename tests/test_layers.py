@@ -172,7 +172,7 @@ DOOR = {
     "extender.scheduler.group_scheduling.with_reasons",
     "extender.scheduler.scheduling_cycle.SchedulingCycle",
     "extender.table.labels.Rows",
-    "extender.table.trial.Trial",
+    "extender.table.Trial",
     "extender.engine",
     "extender.errors",
     "extender.framework.node_selectors.required_node_selector",

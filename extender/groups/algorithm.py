@@ -28,9 +28,8 @@ from extender.groups.topology_placements import (
 from extender.model.requests import is_scalar
 from extender.plugins.node_resources.allocation_scores import NodeResourcesFitScore
 from extender.plugins.node_resources.fit import NAME as NODE_RESOURCES_FIT
-from extender.table import PodInfo
+from extender.table import PodInfo, Trial
 from extender.table.labels import Rows
-from extender.table.trial import Trial
 
 
 class DecideOne(Protocol):

@@ -22,9 +22,8 @@ from extender.model.workloads import PodDisruptionBudget
 from extender.preemption import pod_terminating_by_preemption
 from extender.preemption.evaluator import NEVER
 from extender.preemption.units import Disruption, UnitKind, disruption_of, evictable, tie_key
-from extender.table import PodInfo, Table
+from extender.table import PodInfo, Table, Trial
 from extender.table.features import FeatureGates
-from extender.table.trial import Trial
 
 ONGOING = "ongoing preemption on nominated nodes"
 NO_VICTIMS = "No preemption victims found for incoming preemptor"

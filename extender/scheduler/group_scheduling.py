@@ -52,10 +52,9 @@ from extender.scheduler.scheduling_cycle import (
     Failure,
     SchedulingCycle,
 )
-from extender.table import PodInfo, Table
+from extender.table import PodInfo, Table, Trial
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
 from extender.table.labels import Rows
-from extender.table.trial import Trial
 
 QUORUM_SECONDS = 300.0
 NOT_TRIED = GroupPreemption("")

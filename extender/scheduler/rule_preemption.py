@@ -34,9 +34,8 @@ from extender.scheduler.group_members import MemberJudge
 from extender.scheduler.preemption import Nominations, VictimEvictor, staying
 from extender.scheduler.scheduler_ports import Statuses
 from extender.scheduler.scheduling_cycle import ANYWHERE, EvictionPlan, eviction_plan
-from extender.table import PodInfo
+from extender.table import PodInfo, Trial
 from extender.table.labels import Rows
-from extender.table.trial import Trial
 
 _log = logging.getLogger(__name__)
 

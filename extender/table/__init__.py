@@ -10,6 +10,6 @@ from extender.table.hypothetical_removals import HypotheticalRemovals
 from extender.table.node_info import NodeInfo, NodePods
 from extender.table.podinfo import PodInfo
 from extender.table.pods.matches import PodCountQuery
-from extender.table.table import Table
+from extender.table.table import Table, Trial
 
-__all__ = ["HypotheticalRemovals", "NodeInfo", "NodePods", "PodCountQuery", "PodInfo", "Table"]
+__all__ = ["HypotheticalRemovals", "NodeInfo", "NodePods", "PodCountQuery", "PodInfo", "Table", "Trial"]

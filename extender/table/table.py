@@ -1,4 +1,4 @@
-"""Defines `Table`, which stores the cluster in columns that every rule reads.
+"""Defines `Table`, which stores the cluster in columns that every rule reads, and `Trial`, which undoes changes.
 
 A Table has no lock and no clock; one thread at a time uses it. The cache lends a table to each reader. Before lending a
 table, the cache applies the changes since the last time, so the cost depends on the changes and not on the size of the
@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from extender.model.meta import Object
 from extender.model.node import Node
+from extender.model.pod import Pod
 from extender.model.volumes.storage import PersistentVolume
 from extender.model.workloads import Service
 from extender.runtime.clock import NO_DEADLINE, Deadline
@@ -187,27 +188,19 @@ class Table:
 
     @contextmanager
     def hypothetically(self, placed: Iterable[tuple[PodInfo, str]] = (), removed: Iterable[str] = ()) -> Iterator[None]:
-        """Places the `placed` pods and removes the `removed` UIDs within the `with` block, then undoes both."""
-        undo: list[tuple[PodInfo, str]] = []
-        new: list[str] = []
+        """Places the `placed` pods and removes the `removed` UIDs within the `with` block, then undoes both.
+
+        Nominations stay, and pods that have a place keep it. See `hypothetical`.
+        """
+        trial = Trial(self)
         try:
             for uid in removed:
-                if uid in self.pods.slot_of:
-                    slot = self.pods.slot_of[uid]
-                    undo.append((self.pods.info(slot), self.nodes.names[self.pods.row[slot]]))
-                    self.take_away(uid)
+                trial.remove(uid)
             for info, node_name in placed:
-                if info.uid not in self.pods.slot_of:
-                    new.append(info.uid)
-                    self.place(info, node_name)
-                    self.hypothetical[info.uid] = info, self.nodes.row_of[node_name]
+                trial.imagine(info, node_name)
             yield
         finally:
-            for uid in reversed(new):  # removed in reverse order, so that the list of free slots is as before
-                self.take_away(uid)
-                self.hypothetical.pop(uid, None)
-            for info, node_name in reversed(undo):
-                self.place(info, node_name)
+            trial.revert()
 
     def _replace(self, slot: int, info: PodInfo) -> None:
         before = self.pods.info(slot)
@@ -232,6 +225,98 @@ class Table:
     def _fit_capacity(self) -> None:
         self.matches.grow(self.nodes.capacity)
         self.terms.grow(self.nodes.capacity)
+
+
+class Trial:
+    """A stack of changes to a table, which can be reverted.
+
+    A pod placed with `place` counts exactly like a real pod. Each change is registered before it is made, so `revert`
+    also restores the table after a change that raised an exception. While a trial has changes, nothing else may change
+    the table.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self._undo: list[Callable[[], None]] = []
+
+    def mark(self) -> int:
+        """Returns the position to which `revert` can go back."""
+        return len(self._undo)
+
+    def revert(self, mark: int = 0) -> None:
+        """Undoes the changes made after the mark, by default all. If undoing one fails, the others are still undone."""
+        try:
+            while len(self._undo) > mark:
+                self._undo.pop()()
+        except BaseException:
+            self.revert(mark)
+            raise
+
+    def place(self, info: PodInfo, node_name: str) -> None:
+        """Places the pod on the node, and ends its nomination. A pod that is on another node is moved."""
+        self.take_away(info.uid)
+        self._undo.append(lambda: self.table.take_away(info.uid))
+        self.table.place(info, node_name)
+
+    def take_away(self, uid: str) -> None:
+        """Removes the pod from its node and ends its nomination; an unknown UID is ignored."""
+        self.withdraw(uid)
+        self.remove(uid)
+
+    def remove(self, uid: str) -> None:
+        """Removes the pod from its node; an unknown UID is ignored."""
+        pods = self.table.pods
+        if (slot := pods.slot_of.get(uid)) is not None:
+            info, node_name = pods.info(slot), self.table.nodes.names[pods.row[slot]]
+            self._undo.append(lambda: self.table.place(info, node_name))
+            self.table.take_away(uid)
+
+    def imagine(self, info: PodInfo, node_name: str) -> None:
+        """Places the pod, and lists it in `Table.hypothetical`. A pod that is on a node stays there."""
+        table = self.table
+        if info.uid in table.pods.slot_of:
+            return
+
+        def undo() -> None:
+            table.take_away(info.uid)
+            table.hypothetical.pop(info.uid, None)
+
+        self._undo.append(undo)
+        table.place(info, node_name)
+        table.hypothetical[info.uid] = info, table.nodes.row_of[node_name]
+
+    def withdraw(self, uid: str) -> None:
+        """Ends the pod's nomination, if it has one."""
+        if (nomination := self.table.nominated.of(uid)) is not None:
+            self._undo.append(lambda: self.table.nominate(*nomination))
+            self.table.withdraw(uid)
+
+    def set_object(self, obj: Object) -> None:
+        """Adds or replaces an object of any kind; a pod is placed on its node."""
+        if isinstance(obj, Pod):
+            self.place(PodInfo(obj), obj.node_name)
+        elif isinstance(obj, Node):
+            self._set_node(obj)
+        else:
+            self._set_other(obj)
+
+    def _set_node(self, node: Node) -> None:
+        table = self.table
+        if table.nodes.has(node.name):
+            before = table.nodes.node(table.nodes.row_of[node.name])
+            self._undo.append(lambda: table.set_node(before))
+        else:
+            self._undo.append(lambda: table.remove_node(node.name))
+        table.set_node(node)
+
+    def _set_other(self, obj: Object) -> None:
+        table, kind = self.table, type(obj).__name__
+        before = table.objects.get(type(obj), obj.key)
+        if before is None:
+            self._undo.append(lambda: table.remove_object(kind, obj.key))
+        else:
+            self._undo.append(lambda: table.set_object(kind, before))
+        table.set_object(kind, obj)
 
 
 def _node_infos(table: Table) -> NodeInfos:

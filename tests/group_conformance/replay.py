@@ -43,10 +43,9 @@ from extender.runtime.ports import Nominating
 from extender.scheduler.group_members import decides_members
 from extender.scheduler.group_scheduling import NOT_TRIED, member_failures, with_reasons
 from extender.scheduler.scheduling_cycle import Failure, SchedulingCycle
-from extender.table import PodInfo, Table
+from extender.table import PodInfo, Table, Trial
 from extender.table.features import BY_NAME, FeatureGates
 from extender.table.labels import Rows
-from extender.table.trial import Trial
 from tests.builders import Object
 from tests.group_conformance.cases import ROOT, gates_of, kind_of
 

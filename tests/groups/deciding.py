@@ -14,9 +14,8 @@ from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup
 from extender.plugins.registry import default_profile
 from extender.scheduler.group_members import decides_members
 from extender.scheduler.scheduling_cycle import SchedulingCycle
-from extender.table import PodInfo, Table
+from extender.table import PodInfo, Table, Trial
 from extender.table.labels import Rows
-from extender.table.trial import Trial
 from tests.builders import Object, make_node, make_pod
 from tests.framework.cluster import pod_info, table_of
 

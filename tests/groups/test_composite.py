@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from extender.groups import GroupStatus, decide_group
 from extender.groups.decision import leaf_decisions
-from extender.table.trial import Trial
+from extender.table import Trial
 from tests.builders import Object, make_composite_pod_group, make_pod_group
 from tests.framework.cluster import table_of
 from tests.groups.deciding import BY_PLACEMENTS, decided, deciding, failing, members, node, nodes_of, tree

@@ -19,9 +19,8 @@ from extender.groups.group_tree import (
     with_leaves,
 )
 from extender.model.scheduling.pod_groups import MAX_TREE_DEPTH, CompositePodGroup, GroupName, PodGroup
-from extender.table import PodInfo, Table
+from extender.table import PodInfo, Table, Trial
 from extender.table.labels import Rows
-from extender.table.trial import Trial
 from tests.builders import make_composite_pod_group, make_pod, make_pod_group
 from tests.queue.queueing import info
 

@@ -6,7 +6,7 @@ import pytest
 
 from extender.groups import GroupRules, GroupStatus, decide_group, member_failure
 from extender.groups.decision import leaf_decisions
-from extender.table.trial import Trial
+from extender.table import Trial
 from tests.builders import Object, make_pod, make_pod_group
 from tests.framework.cluster import table_of
 from tests.groups.deciding import decided, deciding, failing, members, node, nodes_of, tree

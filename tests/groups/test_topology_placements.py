@@ -13,9 +13,8 @@ from extender.errors import DeadlineExceeded
 from extender.groups import DecideOne, GroupStatus, MemberDecision, decide_group
 from extender.groups.group_tree import waiting_members
 from extender.groups.topology_placements import DEFAULT_SCORING, TopologyPlacement, total_scores
-from extender.table import PodInfo, Table
+from extender.table import PodInfo, Table, Trial
 from extender.table.labels import Rows
-from extender.table.trial import Trial
 from tests.builders import Object, make_pod, make_pod_group
 from tests.groups.deciding import BY_PLACEMENTS, decided, deciding, members, node, nodes_of, table_of, tree
 

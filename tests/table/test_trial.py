@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.model.workloads import Namespace
-from extender.table import PodInfo, Table
-from extender.table.trial import Trial
+from extender.table import PodInfo, Table, Trial
 from tests.builders import make_namespace, make_node, make_pod
 
 NODES = ("a", "b")

@@ -42,9 +42,8 @@ from extender.runtime.text import counted
 from extender.scheduler.group_members import decides_members
 from extender.scheduler.group_scheduling import with_reasons
 from extender.scheduler.scheduling_cycle import SchedulingCycle
-from extender.table import PodInfo
+from extender.table import PodInfo, Trial
 from extender.table.labels import Rows
-from extender.table.trial import Trial
 
 
 @dataclass(frozen=True, slots=True)

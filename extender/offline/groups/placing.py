@@ -17,8 +17,7 @@ from extender.queue.queued_group import GroupOutcome
 from extender.scheduler.group_members import decides_members
 from extender.scheduler.group_scheduling import common_rejection, member_failures
 from extender.scheduler.scheduling_cycle import Chosen, Failure, SchedulingCycle
-from extender.table import PodInfo
-from extender.table.trial import Trial
+from extender.table import PodInfo, Trial
 
 _RESULTS = {
     GroupStatus.SCHEDULED: GroupOutcome.SUCCESS,

@@ -16,7 +16,7 @@ from extender.offline.state import ClusterState
 from extender.runtime.clock import INTERRUPTIONS, note_subject
 from extender.scheduler.group_members import decides_members
 from extender.scheduler.scheduling_cycle import SchedulingCycle
-from extender.table.trial import Trial
+from extender.table import Trial
 
 
 @dataclass(frozen=True, slots=True)

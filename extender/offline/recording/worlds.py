@@ -48,10 +48,9 @@ from extender.runtime.ports import Telemetry
 from extender.scheduler.group_members import MemberJudge, decides_members
 from extender.scheduler.group_scheduling import decides_tree, preemption_after
 from extender.scheduler.scheduling_cycle import Chosen, Failure, SchedulingCycle
-from extender.table import PodInfo, Table
+from extender.table import PodInfo, Table, Trial
 from extender.table.journal import BEGINNING
 from extender.table.labels import Rows
-from extender.table.trial import Trial
 from extender.verbs.bind import at_bind
 from extender.verbs.filter import Filter
 from extender.verbs.pod_groups.group_planning import GroupAnswer, MemberCall, Plan, Planner, PlanRequest

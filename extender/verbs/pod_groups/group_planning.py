@@ -29,9 +29,8 @@ from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup
 from extender.plugins.users.predicate import without_users_predicates
 from extender.preemption import evictable, leaving_victims
 from extender.runtime.clock import NO_DEADLINE, Deadline
-from extender.table import PodInfo, Table
+from extender.table import PodInfo, Table, Trial
 from extender.table.labels import ABSENT, Rows
-from extender.table.trial import Trial
 from extender.verbs.pod_groups.members import rows_in_dry_run
 
 _FEW_NODES = 8

@@ -62,8 +62,7 @@ from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import CompositePodGroup, GroupName, PodGroup
 from extender.runtime.clock import Clock, Deadline
 from extender.runtime.ports import Telemetry
-from extender.table import PodInfo, Table
-from extender.table.trial import Trial
+from extender.table import PodInfo, Table, Trial
 from extender.verbs.pod_groups.group_planning import (
     GroupAnswer,
     Judge,
