@@ -23,7 +23,8 @@ LAYERS = [
     {"verbs", "scheduler"},
     {"extender_v1", "cluster"},
     {"cache", "queue", "policy", "config"},
-    {"engine", "groups"},
+    {"engine"},
+    {"groups"},
     {"preemption", "plugins"},
     {"devices", "volumes"},
     {"framework"},
@@ -60,7 +61,7 @@ IMPURE_MODULES = {"time", "random", "logging", "os", "socket", "subprocess", "re
 ONLY_APP_IMPORTS = "cluster"
 LIVE = "extender.offline.live"  # reads a live cluster once, for the commands and the library
 WITH_TEMPLATES = "extender.model.scheduling.controllers"  # a class has the name of its kind, here with more fields
-LOOSE = {"__init__", "engine", "errors", "wsgi"}
+LOOSE = {"__init__", "errors", "wsgi"}
 
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py" or path.parent != PACKAGE)
 ROOMS = sorted({PACKAGE, *(path.parent for path in MODULES)})
@@ -168,11 +169,7 @@ def test_no_two_public_classes_have_one_name() -> None:
 # names. They decide nothing themselves.
 DOOR = {
     "extender.groups",
-    "extender.scheduler.group_members.decides_members",
-    "extender.scheduler.group_scheduling.with_reasons",
-    "extender.scheduler.scheduling_cycle.SchedulingCycle",
     "extender.table.labels.Rows",
-    "extender.table.Trial",
     "extender.engine",
     "extender.errors",
     "extender.framework.node_selectors.required_node_selector",
@@ -191,17 +188,13 @@ DOOR = {
     "extender.table.pods.pod_templates.twin",
 }
 BESIDE_THE_DOOR = {
-    "extender.offline.groups": {  # decides about groups as the loop does
-        "extender.plugins.gang_scheduling.NAME",
-        "extender.queue",
-        "extender.scheduler",
-    },
+    "extender.offline.groups": {"extender.queue.queued_group.GroupOutcome"},
     "extender.offline.recording": {  # replays what the verbs and the loop decided, so it runs them
         "extender.cache",
         "extender.extender_v1",
         "extender.framework",
         "extender.plugins",
-        "extender.scheduler",
+        "extender.scheduler.scheduler_ports.EventType",
         "extender.table",
         "extender.verbs",
     },
@@ -215,25 +208,22 @@ BESIDE_THE_DOOR = {
     },
     "extender.offline.claims": {  # does what the controllers do after the loop has chosen
         "extender.devices.extended_resources",
+        "extender.devices.plan.pending_claim",
         "extender.devices.pod_claims",
         "extender.framework.events",
-        "extender.scheduler.binding",
-        "extender.scheduler.group_members.reserved",
-        "extender.scheduler.scheduling_cycle.Chosen",
+        "extender.plugins.volume_binding.bound",
         "extender.volumes.node_volumes.node_term",
         "extender.volumes.volume_candidates",  # binds claims as the volume controller does
     },
     "extender.offline.manifests.validation.groups_and_claims": {
         "extender.devices.cel.device_selectors"
     },  # compiles selectors
-    "extender.offline.what_if.simulation": {  # runs the loop's own queue and cycle
+    "extender.offline.what_if.simulation": {  # runs the loop's own queue
         "extender.framework.events",
-        "extender.plugins.gang_scheduling.NAME",
         "extender.plugins.registry.INTERESTS",
         "extender.plugins.registry.users_rules",
-        "extender.plugins.scheduling_gates",
         "extender.queue",
-        "extender.scheduler",
+        "extender.scheduler.event_router.free_on",
         "extender.table.podinfo.Group",
         "extender.table.pods.pod_templates.of_one_template",
     },
@@ -253,3 +243,20 @@ def test_answers_ask_the_engine_at_its_door(path: Path) -> None:
     named = {each for each in imported if not any(other.startswith(f"{each}.") for other in imported)}
     beyond = {each for each in named if room(each) not in ("offline", "ui", "web") and not _is_within(each, allowed)}
     assert beyond == set()
+
+
+# A pod is decided in `engine.decide`. The verbs answer a part of kube-scheduler's own decision, and the group algorithm
+# also checks members on the nodes that they have.
+DECIDES = {"extender.framework.find_fit.find_fit", "extender.framework.score.score", "extender.preemption.preempt"}
+MAY_DECIDE = {
+    "extender.engine.decide",
+    "extender.groups.group_preemption",
+    "extender.groups.idle_claims",
+    "extender.verbs",
+}
+
+
+def test_a_pod_is_decided_in_one_place() -> None:
+    importing = {name_of(path) for path in MODULES if DECIDES.intersection(imports(path))}
+    assert {name for name in importing if not _is_within(name, MAY_DECIDE)} == set()
+    assert {name for name in MAY_DECIDE if not any(_is_within(each, {name}) for each in importing)} == set()

@@ -16,6 +16,8 @@ from extender.app.policies import refuse_changes, unreserves_of, watched
 from extender.cache.cache import Cache
 from extender.cluster.http.http_extender import HttpExtender
 from extender.devices.pod_claims import NAME as DYNAMIC_RESOURCES
+from extender.engine.decide import SchedulingCycle
+from extender.engine.group_members import MemberJudge
 from extender.errors import ConfigurationError
 from extender.framework.permit import Permits
 from extender.framework.profile import PreEnqueueRules, Profile, Profiles
@@ -41,12 +43,12 @@ from extender.scheduler.binding.open_binds import OpenBinds
 from extender.scheduler.binding.volume_reservations import Volumes
 from extender.scheduler.binding.waiting_pods import WaitingPods
 from extender.scheduler.event_router import EventRouter, QueueSweep
-from extender.scheduler.group_members import MemberJudge
 from extender.scheduler.group_scheduling import GroupScheduler
-from extender.scheduler.other_extenders import Extender, Extenders
+from extender.scheduler.other_extenders import Extender, Extenders, log_passed_over
 from extender.scheduler.preemption import EvictionsInProgress, Nominations, PreemptionExecutor, VictimEvictor
 from extender.scheduler.schedule_one import BindingCycle, FailureHandler, Placing, PodScheduler, Scheduler
 from extender.scheduler.scheduler_ports import (
+    AttemptObserver,
     ClaimWriter,
     Events,
     Evictor,
@@ -57,7 +59,6 @@ from extender.scheduler.scheduler_ports import (
     VolumeWriter,
     Workers,
 )
-from extender.scheduler.scheduling_cycle import AttemptObserver, SchedulingCycle
 from extender.scheduler.startup_recovery import StartupRecovery
 from extender.scheduler.timing import ProfileTimer, TimedPreEnqueue, sample
 from extender.table import PodInfo
@@ -281,7 +282,10 @@ def cycles_of(
     profiles = policy.scheduler_profiles(_chosen(policy, scheduler_name)).all
     if unsupported := [text for profile in profiles for text in profile.unsupported]:
         raise ConfigurationError(unsupported)
-    return {profile.name: SchedulingCycle(profile, random, extenders, timer, observers) for profile in profiles}
+    return {
+        profile.name: SchedulingCycle(profile, random, extenders, timer, observers, log_passed_over)
+        for profile in profiles
+    }
 
 
 def _chosen(policy: Policy, scheduler_name: str | None) -> list[Profile]:

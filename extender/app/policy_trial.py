@@ -15,8 +15,10 @@ from typing import Final
 
 from extender.cache.cache import Cache
 from extender.config.settings import Command
+from extender.engine.decide import SchedulingCycle, Scope
 from extender.errors import ConfigurationError, DeadlineExceeded
-from extender.framework.profile import Profile, Profiles
+from extender.framework.profile import Profile, Profiles, WeightedPriority
+from extender.framework.status import Refusal, unschedulable
 from extender.plugins.users import OfflineHost, custom_rules
 from extender.plugins.users.function import CustomRule, place_of
 from extender.plugins.users.post_filter import CustomPostFilter
@@ -101,20 +103,37 @@ class PolicyTrial:
 
 
 def _try(rule: CustomRule, pod: PodInfo, table: Table) -> None:
-    """Calls the rule on all nodes of the table. Raises the error of the rule."""
-    rows = table.nodes.rows
+    """Calls the rule, on all nodes of the table. Raises the error of the rule."""
     match rule:
         case CustomPredicate():
-            rule.prepare(pod, table).refuse(rows)
+            _decide(replace(_NO_RULES, predicates=[rule]), pod, table)
         case CustomPriority():
-            rule.prepare(pod, table, rows)
+            _decide(replace(_NO_RULES, priorities=[WeightedPriority(rule)]), pod, table)
+        case CustomPostFilter():
+            _decide(replace(_NO_RULES, predicates=[_RefuseAll()], post_filter=[rule]), pod, table)
         case CustomPreEnqueue():
             rule.refuse(pod, table)
         case CustomQueueSort():
             rule.key(pod)
-        case CustomPostFilter():
-            refused = dict.fromkeys(table.nodes.names_of(rows), "node(s) were refused, to try this rule")
-            rule.propose(pod, refused, table)
+
+
+def _decide(profile: Profile, pod: PodInfo, table: Table) -> None:
+    with table.hypothetically(removed=[pod.uid]):
+        decision = SchedulingCycle(profile).decide(pod, table, scope=Scope.EVERYTHING)
+    if decision.cause is not None:
+        raise decision.cause
+
+
+class _RefuseAll:
+    """A predicate that refuses every node, so that a PostFilter rule is called."""
+
+    name = "PolicyTrial"
+
+    def prepare(self, _pod: PodInfo, _table: Table) -> Refusal:
+        return unschedulable(self.name, "node(s) were refused, to try this rule")
+
+
+_NO_RULES = Profile("policy trial", (), (), preemption=None, reserving=frozenset())
 
 
 def _only_nodes(table: Table) -> Table:

@@ -36,6 +36,7 @@ from extender.cluster.http.credentials import credentials_of
 from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.writers.binder import WatchedBinder
 from extender.config.settings import Settings, host_and_port
+from extender.engine.group_members import MemberJudge
 from extender.errors import ConfigurationError
 from extender.extender_v1.decoding import NamesReader
 from extender.framework.permit import Permits
@@ -49,7 +50,6 @@ from extender.runtime.ports import Binding
 from extender.runtime.product_version import product_version
 from extender.runtime.threads import Ticker
 from extender.runtime.unsettled import UnsettledWrites
-from extender.scheduler.group_members import MemberJudge
 from extender.scheduler.rule_preemption import check_preemption
 from extender.table.features import FeatureGates
 from extender.verbs.bind import Bind, PermitWait

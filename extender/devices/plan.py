@@ -28,8 +28,10 @@ from extender.model.devices.claims import (
     DeviceAllocationConfiguration,
     DeviceAllocationResult,
     DeviceRequestAllocationResult,
+    PendingClaim,
     RequestMapping,
     ResourceClaim,
+    ResourceClaimStatus,
 )
 from extender.model.meta import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from extender.model.pod import Pod
@@ -241,6 +243,16 @@ def plan_devices(pod: PodInfo, table: Table, row: int, new_share_id: NewShareID)
     mappings = requests_and_mappings(pod.pod, node_claims.delegated())[1] if node_claims.groups else []
     consumer = ConsumerReference.of_group(claims.group) if claims.group is not None and claims.shared else None
     return DevicePlan(tuple(allocate), tuple(claims.allocated), tuple(mappings), claims.shared, consumer)
+
+
+def pending_claim(claim: ResourceClaim, allocation: AllocationResult) -> PendingClaim:
+    """Returns an object for the cache that keeps the devices taken until the allocation is written.
+
+    It has the name of the claim. If the claim is not created yet, the name contains the claim's UID.
+    """
+    name = claim.name if claim.name != CLAIM_NAME else f"<{claim.uid}>"
+    metadata = msgspec.structs.replace(claim.metadata, name=name, resource_version="")
+    return PendingClaim(metadata=metadata, status=ResourceClaimStatus(allocation=allocation))
 
 
 def idle_claim(pod: PodInfo, table: Table, fit: Fit) -> ResourceClaim | None:

@@ -1,12 +1,15 @@
 """Defines refusals: the plugin that refuses a node, the reasons, and whether evictions may help.
 
-Source: upstream framework.Code and framework.Status.
+Source: upstream framework.Code, framework.Status and framework.Diagnosis.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
+
+_NO_RULES: frozenset[str] = frozenset()
 
 
 class Code(IntEnum):
@@ -61,3 +64,27 @@ def failed(plugin: str, *reasons: str) -> Refusal:
 def merged(first: Refusal, second: Refusal) -> Refusal:
     """Merges two refusals into one with both reasons, the first plugin and the higher code."""
     return Refusal(first.plugin, max(first.code, second.code), first.reasons + second.reasons)
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """The rules that rejected a pod in its last attempt; there are none if the attempt ended in an error.
+
+    Attributes:
+        unschedulable: the rules that refused nodes or the pod itself (upstream UnschedulablePlugins).
+        pending: the rules that make the pod wait for an event. After that event, the pod is tried without a backoff
+            (PendingPlugins).
+        unresolvable: the rules in `unschedulable` that gave only the status UnschedulableAndUnresolvable. Removing pods
+            from nodes cannot make these rules accept the pod.
+    """
+
+    unschedulable: frozenset[str] = _NO_RULES
+    pending: frozenset[str] = _NO_RULES
+    unresolvable: frozenset[str] = _NO_RULES
+
+    @property
+    def rules(self) -> frozenset[str]:
+        return self.unschedulable | self.pending
+
+
+NO_REJECTION = Rejection()

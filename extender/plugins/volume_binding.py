@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from msgspec import structs
 
 from extender.framework.events.cluster_events import Action, Change, Resource
 from extender.framework.events.queueing_hints import USED_CLAIMS, Interest, Interests, Reads, claim_of, uses_claim
@@ -28,7 +29,12 @@ from extender.framework.rules import Check, PerNode, RowCheck, RowScorer, Scorer
 from extender.framework.status import Refusal, failed, unresolvable
 from extender.model.quantity import nano, units
 from extender.model.volumes.pod_volumes import ClaimUse
-from extender.model.volumes.storage import PersistentVolume, PersistentVolumeClaim
+from extender.model.volumes.storage import (
+    SELECTED_NODE_ANNOTATION,
+    ClaimReference,
+    PersistentVolume,
+    PersistentVolumeClaim,
+)
 from extender.table import PodInfo, Table
 from extender.table.labels import BoolColumn, Rows
 from extender.volumes.accessibility import NONE
@@ -288,3 +294,15 @@ PLUGIN = Plugin(
     scores_filtered=True,
     interests=INTERESTS,
 )
+
+
+def bound(volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
+    """Returns the volume with a claimRef that names the claim, as a bound volume has it."""
+    reference = ClaimReference(namespace=claim.namespace, name=claim.name, uid=claim.uid)
+    return structs.replace(volume, spec=structs.replace(volume.spec, claim_ref=reference))
+
+
+def selected(claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeClaim:
+    """Returns the claim with the annotation that selects the node for its new volume."""
+    annotations = {**claim.annotations, SELECTED_NODE_ANNOTATION: node_name}
+    return structs.replace(claim, metadata=structs.replace(claim.metadata, annotations=annotations))

@@ -9,8 +9,9 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from extender.framework.status import NO_REJECTION, Rejection
 from extender.model.scheduling.pod_groups import GroupName
-from extender.queue.queued_pod import NO_REJECTION, AttemptHistory, QueuedPod, Rejection
+from extender.queue.queued_pod import AttemptHistory, QueuedPod
 from extender.table import PodInfo
 
 

@@ -6,10 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum
 
-from extender.framework.status import Refusal
+from extender.framework.status import NO_REJECTION, Refusal, Rejection
 from extender.table import PodInfo
-
-_NONE: frozenset[str] = frozenset()
 
 
 class Tier(Enum):
@@ -24,30 +22,6 @@ class Tier(Enum):
     def queue(self) -> str:
         """The tier's label in `scheduler_queue_incoming_pods_total`, which counts gated pods as unschedulable."""
         return Tier.UNSCHEDULABLE.value if self is Tier.GATED else self.value
-
-
-@dataclass(frozen=True, slots=True)
-class Rejection:
-    """The rules that rejected a pod in its last attempt; there are none if the attempt ended in an error.
-
-    Attributes:
-        unschedulable: the rules that refused nodes or the pod itself (upstream UnschedulablePlugins).
-        pending: the rules that make the pod wait for an event. After that event, the pod is tried without a backoff
-            (PendingPlugins).
-        unresolvable: the rules in `unschedulable` that gave only the status UnschedulableAndUnresolvable. Removing pods
-            from nodes cannot make these rules accept the pod.
-    """
-
-    unschedulable: frozenset[str] = _NONE
-    pending: frozenset[str] = _NONE
-    unresolvable: frozenset[str] = _NONE
-
-    @property
-    def rules(self) -> frozenset[str]:
-        return self.unschedulable | self.pending
-
-
-NO_REJECTION = Rejection()
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -1,6 +1,6 @@
 """Runs the scheduling loop: takes pods from the queue, chooses a node for each, and binds it.
 
-Start with `schedule_one`, which takes one pod from the queue to its node. `scheduling_cycle` makes the decision.
+Start with `schedule_one`, which takes one pod from the queue to its node. `engine.decide` makes the decision.
 `binding` reserves what a pod needs before its Binding, and waits until that is ready. `preemption` carries out
 evictions, and `event_router` turns changes of the cache into events of the queue. `scheduler_ports` defines the
 interfaces to the API server and to telemetry.

@@ -23,42 +23,40 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from extender.cache.groups import Viable
+from extender.engine.decide import SchedulingCycle
+from extender.engine.decision import ANYWHERE, Chosen, EvictionPlan, Failure
+from extender.engine.group_members import (
+    BY_GANG,
+    NOT_TRIED,
+    GroupSchedulingCycle,
+    common_rejection,
+    decides_members,
+    member_failures,
+    with_reasons,
+)
 from extender.errors import BindingFailed, DeadlineExceeded, GaveWay
 from extender.framework.permit import Permit
 from extender.framework.profile import Profile
-from extender.groups import DecideOne, GroupDecision, GroupRules, GroupStatus, Leaf, MemberDecision, Tree, decide_group
-from extender.groups import member_failure as failure_message
-from extender.groups.algorithm import UNOBSERVED, Choose, PlacementObserver
-from extender.groups.decision import leaf_decisions, with_reason
-from extender.groups.group_preemption import GroupPreemption, preempt_for_group
+from extender.groups import DecideOne, GroupDecision, GroupRules, GroupStatus, Leaf, MemberDecision, Tree
+from extender.groups.algorithm import PlacementObserver
+from extender.groups.decision import leaf_decisions
+from extender.groups.group_preemption import GroupPreemption
 from extender.groups.group_tree import leaves, viable, waiting_members
 from extender.groups.idle_claims import LEFT_ALONE, IdleClaims, idle_claims
 from extender.groups.mismatch import mismatch
 from extender.model.devices.claims import ResourceClaim
 from extender.model.scheduling.pod_groups import GroupName, PodGroup
-from extender.plugins.default_preemption import NAME as PREEMPTION
 from extender.plugins.gang_scheduling import NAME as GANG_SCHEDULING
 from extender.queue.queued_group import GroupOutcome, QueuedGroup
-from extender.queue.queued_pod import QueuedPod, Rejection
+from extender.queue.queued_pod import QueuedPod
 from extender.runtime.clock import Clock
-from extender.runtime.ports import NominatedNode, Nominating
-from extender.scheduler.group_members import decides_members
 from extender.scheduler.schedule_one import AssumedPod, PodScheduler
 from extender.scheduler.scheduler_ports import GroupResult, GroupStatuses, SchedulerTelemetry
-from extender.scheduler.scheduling_cycle import (
-    ANYWHERE,
-    Chosen,
-    EvictionPlan,
-    Failure,
-    SchedulingCycle,
-)
 from extender.table import PodInfo, Table, Trial
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
 from extender.table.labels import Rows
 
 QUORUM_SECONDS = 300.0
-NOT_TRIED = GroupPreemption("")
-BY_GANG = Rejection(unschedulable=frozenset((GANG_SCHEDULING,)))
 _OUTCOMES = {
     GroupStatus.SCHEDULED: GroupOutcome.SUCCESS,
     GroupStatus.UNSCHEDULABLE: GroupOutcome.REJECTED,
@@ -232,7 +230,8 @@ class GroupScheduler:
                 try:
                     return self._decide_tree(tree, table, cycle, began_at)
                 except Exception as error:
-                    cycle.group_failed(table, tree, _text_of(error))
+                    for observer in cycle.observers:
+                        observer.group_failed(table, tree, _text_of(error))
                     raise
         except DeadlineExceeded as error:
             return Failure(str(error), gave_way=isinstance(error, GaveWay))
@@ -241,27 +240,27 @@ class GroupScheduler:
             return Failure(_text_of(error))
 
     def _decide_tree(self, tree: Tree, table: Table, cycle: SchedulingCycle, began_at: float) -> Decided:
-        placing, trial = self.pods.placing, Trial(table)
-        decide_one = self._timed(decides_members(cycle, table))
-        observer = _Placements(cycle.profile.name, placing.clock, placing.telemetry)
-        decide = decides_tree(tree, trial, decide_one, cycle.profile, self.random.choice, observer)
-        decision = decide()
+        placing, profile = self.pods.placing, cycle.profile
+        decide_one = self._timed(decides_members(cycle.decide_member, table))
+        rules = GroupRules.of(profile, by_placements=table.features.topology_aware_workload_scheduling)
+        observer = _Placements(profile.name, placing.clock, placing.telemetry)
+        group = GroupSchedulingCycle(tree, Trial(table), decide_one, profile, rules, self.random.choice, observer)
+        decision = group.decide()
         placing.telemetry.group_decided(placing.clock.monotonic() - began_at)
-        decided = self._post_filter(decision, trial, decide, cycle.profile)
-        cycle.group_decided(table, decision, decided.preemption)
+        decided = self._post_filter(group, decision)
+        for each in cycle.observers:
+            each.group_attempted(table, decision, decided.preemption)
         return decided
 
-    def _post_filter(
-        self, decision: GroupDecision, trial: Trial, decide: Callable[[], GroupDecision], profile: Profile
-    ) -> Decided:
+    def _post_filter(self, group: GroupSchedulingCycle, decision: GroupDecision) -> Decided:
         """Finds what may help a refused group: claims to release, and pods to evict (upstream PodGroupPostFilter)."""
         groups = leaf_decisions(decision)
         if decision.status is not GroupStatus.UNSCHEDULABLE:
             return Decided(decision, groups)
-        idle = idle_claims(decision, profile, trial.table)
+        idle = idle_claims(decision, group.profile, group.trial.table)
         placing = self.pods.placing
         began_at = placing.clock.monotonic()
-        preemption = preemption_after(decision, trial, decide, profile)
+        preemption = group.preempt(decision)
         if preemption is not NOT_TRIED:
             seconds = placing.clock.monotonic() - began_at if preemption.has_searched else None
             placing.telemetry.group_preemption_tried(preemption.code, seconds)
@@ -393,28 +392,6 @@ class GroupScheduler:
             self.pods.failures.handle(pod, failure, began_at)
 
 
-def decides_tree(
-    tree: Tree,
-    trial: Trial,
-    decide_one: DecideOne,
-    profile: Profile,
-    choose: Choose,
-    observer: PlacementObserver = UNOBSERVED,
-) -> Callable[[], GroupDecision]:
-    """Returns a function that decides about all members of the tree, on the table of `trial`."""
-    rules = GroupRules.of(profile, by_placements=trial.table.features.topology_aware_workload_scheduling)
-    return lambda: decide_group(tree, trial, decide_one, rules, choose, observer)
-
-
-def preemption_after(
-    decision: GroupDecision, trial: Trial, decide: Callable[[], GroupDecision], profile: Profile
-) -> GroupPreemption:
-    """Returns the pods to evict for a refused group; NOT_TRIED if it was not refused or must not preempt."""
-    if decision.status is not GroupStatus.UNSCHEDULABLE or profile.preemption is None:
-        return NOT_TRIED
-    return preempt_for_group(decision.tree, trial, decide, profile)
-
-
 def viability(tree: Tree, profile: Profile) -> Viable:
     """Returns a function that takes UIDs of placed members, and returns the UIDs of those that may be bound.
 
@@ -439,56 +416,3 @@ def _runs(decision: GroupDecision) -> bool:
     """Returns True if at least `minCount` members of the PodGroup had a node before this cycle."""
     leaf = decision.tree
     return isinstance(leaf, Leaf) and len(leaf.scheduled) >= leaf.group.min_count
-
-
-def with_reasons(decision: GroupDecision, preemption: GroupPreemption, idle: IdleClaims) -> GroupDecision:
-    """Adds the outcomes of preemption and of the search for idle claims to the group's reasons."""
-    if idle.text and not (preemption.helps or preemption.is_final):
-        decision = with_reason(decision, idle.text)
-    if not preemption.text:
-        return decision
-    reason = f"pod group preemption: {preemption.text}"
-    if preemption.is_error:
-        text = f'error in "{PREEMPTION}" PodGroupPostFilter plugins: {reason}'
-        return replace(decision, status=GroupStatus.ERROR, reasons=(text,))
-    return with_reason(decision, reason)
-
-
-def member_failures(decision: GroupDecision, preemption: GroupPreemption, rejection: Rejection) -> dict[str, Failure]:
-    """Returns UID -> Failure for each member that is not placed. The Failure contains the member's nomination."""
-    failures = {}
-    for uid, member in decision.members.items():
-        message = failure_message(decision, member, waits_for_victims=preemption.helps)
-        if message is None:
-            continue
-        if decision.status is GroupStatus.ERROR:
-            failures[uid] = Failure(message)
-        elif decision.is_success and isinstance(member.detail, Failure):
-            failures[uid] = member.detail
-        else:
-            node = _nomination(uid, member, preemption)
-            failures[uid] = Failure(message, rejection, nominated_node=node)
-    return failures
-
-
-def _nomination(uid: str, member: MemberDecision, preemption: GroupPreemption) -> NominatedNode:
-    if uid in preemption.nominated:
-        return preemption.nominated[uid]
-    return Nominating.CLEAR if member.node_name is not None and not preemption.helps else Nominating.KEEP
-
-
-def common_rejection(decisions: Sequence[GroupDecision]) -> Rejection:
-    """Returns the rules that rejected any member, because an event that helps one member may help the whole tree.
-
-    GangScheduling is included only if members are missing, or if no rule rejected a member. If it were always included,
-    each bind of a member would wake the others in vain. A rule counts as unresolvable if it was unresolvable for every
-    member that it rejected.
-    """
-    members = [member.detail for decision in decisions for member in decision.members.values()]
-    rejections = [detail.rejection for detail in members if isinstance(detail, Failure)]
-    rules = frozenset[str]().union(*(rejection.rules for rejection in rejections))
-    resolvable = frozenset[str]().union(*(rejection.rules - rejection.unresolvable for rejection in rejections))
-    groups = [decision.tree for decision in decisions]
-    lacks_members = any(len(leaf.scheduled) < leaf.group.min_count for leaf in groups if isinstance(leaf, Leaf))
-    by_gang = BY_GANG.unschedulable if lacks_members or not rules else frozenset[str]()
-    return Rejection(unschedulable=rules | by_gang, unresolvable=rules - resolvable)

@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from extender.cache.placements import PodPlacement
+from extender.engine.decide import EXTENDER
 from extender.errors import (
     BindingFailed,
     ExtenderError,
@@ -38,8 +39,6 @@ from extender.runtime.ports import Binder, Binding, Check, always
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 
-NAME = "Extender"
-"""The plugin name of all extenders. A pod that an extender rejected is tried again after any event."""
 NO_CANDIDATE = "no candidate node for preemption"
 SCALE = 10
 """The factor that converts an extender's score of 0..10 to the range of a plugin's score, 0..100."""
@@ -257,8 +256,8 @@ def _refused(extender: Extender, answer: Filtered, table: Table, rows: Rows) -> 
 
 def _refusal(answer: Filtered, name: str) -> Refusal:
     if name in answer.failed and name not in answer.unresolvable:
-        return unschedulable(NAME, *_reasons(answer.failed[name]))
-    return unresolvable(NAME, *_reasons(answer.unresolvable.get(name, "")))
+        return unschedulable(EXTENDER, *_reasons(answer.failed[name]))
+    return unresolvable(EXTENDER, *_reasons(answer.unresolvable.get(name, "")))
 
 
 def _reasons(reason: str) -> tuple[str, ...]:
@@ -301,3 +300,8 @@ def _checked(
         elif not extender.config.ignorable:
             raise extender.malformed(f"preempt gives no victims for node {name}")
     return candidates
+
+
+def log_passed_over(pod: PodInfo, error: ExtenderError) -> None:
+    """Logs that the pod's nominated node was not checked before the other nodes."""
+    _log.warning("checking the nominated node failed pod=%s reason=%r", pod.pod.key, str(error))

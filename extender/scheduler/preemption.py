@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from extender.cache.cache import Cache
+from extender.engine.decision import EvictionPlan
 from extender.errors import ClusterError
 from extender.framework.status import Refusal, unresolvable
 from extender.model.scheduling.pod_groups import SchedulingGroup
 from extender.queue.priority_queue import PriorityQueue
 from extender.runtime.clock import Clock
 from extender.scheduler.scheduler_ports import Events, Evictor, Preemptors, SchedulerTelemetry, Statuses, WaitingForBind
-from extender.scheduler.scheduling_cycle import EvictionPlan
 from extender.table import PodInfo
 
 _log = logging.getLogger(__name__)

@@ -19,8 +19,11 @@ import numpy as np
 from msgspec import structs
 
 from extender.cache.cache import Cache
+from extender.engine.decide import SchedulingCycle, eviction_plan
+from extender.engine.decision import ANYWHERE, EvictionPlan
+from extender.engine.group_members import MemberJudge
 from extender.errors import ClusterError, ConfigurationError, DeadlineExceeded
-from extender.framework.find_fit import Fit, find_fit
+from extender.framework.find_fit import Fit
 from extender.framework.profile import Profile, Profiles
 from extender.framework.status import Code
 from extender.groups import GroupRules, Leaf, decide_group
@@ -28,12 +31,9 @@ from extender.groups.group_preemption import preempt_for_group
 from extender.model.scheduling.pod_groups import PodGroup
 from extender.plugins.registry import default_profile
 from extender.plugins.users.predicate import CustomPredicate, without_users_predicates
-from extender.preemption import preempt
 from extender.runtime.clock import NO_LIMIT, TimeLimit
-from extender.scheduler.group_members import MemberJudge
 from extender.scheduler.preemption import Nominations, VictimEvictor, staying
 from extender.scheduler.scheduler_ports import Statuses
-from extender.scheduler.scheduling_cycle import ANYWHERE, EvictionPlan, eviction_plan
 from extender.table import PodInfo, Trial
 from extender.table.labels import Rows
 
@@ -119,15 +119,16 @@ class RulePreemption:
         Returns None if the pod fits, if kube-scheduler can preempt for it, or if no eviction helps.
         """
         profile = beside_scheduler(self._profiles.of(info.pod))
+        cycle = SchedulingCycle(profile)
         with self._cache.snapshot("preemption", self._limit.begin()) as table:
-            fit = find_fit(profile, info, table, table.nodes.rows)
+            fit, _ = cycle.filter(info, table, table.nodes.rows)
             rows, other_rows = _may_be_preempted(fit, _rules_of(profile))
             limits = profile.preemption
             if limits is None or len(fit.feasible) or not len(rows):
                 return None
-            if len(other_rows) and preempt(profile, info, table, fit, limits, rows=other_rows).candidates:
+            if len(other_rows) and cycle.preempt(info, table, fit, other_rows, limits).candidates:
                 return None
-            preemption = preempt(profile, info, table, fit, limits, rows=rows, spared=self._being_bound())
+            preemption = cycle.preempt(info, table, fit, rows, limits, self._being_bound())
             best = preemption.nominated_node
             if best is None:
                 return None

@@ -2,7 +2,7 @@
 
     schedule_one
       1. take the next pod from the queue
-      2. scheduling cycle: choose a node (scheduling_cycle.py), assume the pod there, reserve its volumes and devices,
+      2. scheduling cycle: choose a node (engine/decide.py), assume the pod there, reserve its volumes and devices,
          run users' rules of Reserve and Permit
       3. binding cycle: wait at Permit, write the reservations, wait until they are ready, bind
       4. if 2 or 3 fails: undo everything, preempt, put the pod back into the queue, and write the reason
@@ -25,6 +25,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from extender.cache.cache import Cache
+from extender.engine.decide import SchedulingCycle
+from extender.engine.decision import Chosen, Failure
 from extender.errors import (
     BindingFailed,
     ClusterError,
@@ -39,10 +41,11 @@ from extender.errors import (
 )
 from extender.framework.permit import BindRule, Permit, Permits
 from extender.framework.plugin import error_prefix
+from extender.framework.status import NO_REJECTION, Rejection
 from extender.model.devices.claims import ResourceClaim
 from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_group import Entity, GroupOutcome, QueuedGroup
-from extender.queue.queued_pod import NO_REJECTION, QueuedPod, Rejection
+from extender.queue.queued_pod import QueuedPod
 from extender.runtime.clock import NO_LIMIT, Clock, Deadline, TimeLimit
 from extender.runtime.going_on import going_on
 from extender.runtime.ports import Binder, Binding, Nominating
@@ -51,7 +54,6 @@ from extender.scheduler.binding.reservations import Awaited, Reservation, Reserv
 from extender.scheduler.binding.waiting_pods import WaitingPods
 from extender.scheduler.preemption import Nominations, PreemptionExecutor
 from extender.scheduler.scheduler_ports import Attempt, AttemptResult, Events, SchedulerTelemetry, Statuses, Workers
-from extender.scheduler.scheduling_cycle import Chosen, Failure, SchedulingCycle
 from extender.scheduler.timing import (
     BIND,
     DEFAULT_BINDER,
@@ -326,7 +328,12 @@ class PodScheduler:
             cycle = placing.cycles[pod.info.pod.spec.scheduler_name]
             info = placing.with_nomination(pod.info)
             with placing.cache.snapshot("schedule", self.begin(pod)) as table:
-                return cycle.schedule_pod(info, table)
+                outcome = cycle.schedule_pod(info, table)
+            if isinstance(outcome, Failure) and outcome.rejection.rules and cycle.profile.preemption is None:
+                _log.debug(
+                    "preemption not tried pod=%s reason=%r", info.pod.key, "the profile has no DefaultPreemption"
+                )
+            return outcome
         except DeadlineExceeded as error:
             return Failure(str(error), gave_way=isinstance(error, GaveWay))
         except Exception as error:  # one pod's error must not stop the loop, and nothing has changed yet

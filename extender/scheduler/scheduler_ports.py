@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, Protocol
 
+from extender.engine.decide import DecisionObserver
 from extender.model.devices.claims import AllocationResult, ConsumerReference, RequestMapping, ResourceClaim
 from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import PodGroup
@@ -183,6 +184,13 @@ class GroupResult(StrEnum):
     UNSCHEDULABLE = "unschedulable"
     WAITING_ON_PREEMPTION = "waiting_on_preemption"
     ERROR = "error"
+
+
+class AttemptObserver(DecisionObserver, Protocol):
+    """Observes every decision and every event of the loop."""
+
+    def event_recorded(self, pod: Pod, kind: EventType, reason: str, note: str) -> None:
+        """Observes an event about a pod. Called in any thread."""
 
 
 class SchedulerTelemetry(QueueTelemetry, PluginTelemetry, Protocol):

@@ -12,6 +12,7 @@ from enum import StrEnum
 from itertools import count
 from typing import Protocol, TypeVar
 
+from extender.engine.decision import Chosen, Failure
 from extender.errors import BindingFailed, Outdated
 from extender.framework.profile import Profile
 from extender.framework.rules import Check, Predicate, PreEnqueue, Priority, Scorer, Scores, Verdict
@@ -175,21 +176,21 @@ class ProfileTimer:
             ],
         )
 
-    def end(self, status: str, post_filter_status: str) -> None:
-        """Reports the times of the decision. `status` belongs to the last extension point before PostFilter."""
+    def end(self, outcome: Chosen | Failure) -> None:
+        """Reports the times of the decision. Its status belongs to the last extension point before PostFilter."""
         if not self._spent:
             return
         last = next((point for point in (SCORE, FILTER, PRE_FILTER) if point in self._spent), "")
-        statuses = {last: status, POST_FILTER: post_filter_status}
+        statuses = {last: PointStatus.SUCCESS}
+        if isinstance(outcome, Failure):
+            statuses[last] = PointStatus.UNSCHEDULABLE if outcome.rejection.rules else PointStatus.ERROR
+            statuses[POST_FILTER] = PointStatus.SUCCESS if outcome.preemption else PointStatus.UNSCHEDULABLE
         for point, seconds in self._spent.items():
             self._telemetry.extension_point(point, statuses.get(point, PointStatus.SUCCESS), self._name, seconds)
 
-    def time_point(self, point: str, work: Callable[[], T]) -> tuple[T, float]:
-        """Runs `work`; returns its result, and how many seconds it took.
-
-        If the decision is in the sample, the seconds are added to the time of the extension point.
-        """
-        return self._spend(point, work) if self._sampled else self._timed(work)
+    def post_filter(self, work: Callable[[], T]) -> tuple[T, float]:
+        """Runs preemption; returns its result, and how many seconds it took."""
+        return self._spend(POST_FILTER, work) if self._sampled else self._timed(work)
 
     def time_plugin(self, plugin: str, point: str, work: Callable[[], T], status_of: Callable[[T], str]) -> T:
         """Runs `work` as a call of the plugin, reports how long it took and its status, and returns its result."""

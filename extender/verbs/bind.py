@@ -463,8 +463,7 @@ class Bind:
         if row is None or not table.nodes.present[row]:
             return NODE_DELETED
         with table.until(deadline), without_nominated_siblings(info, node, table, self._cache.groups.key_of):
-            fit = find_fit(profile, info, table, np.array([row], np.intp))
-        return fit.refusal(0)
+            return refusal_on(row, profile, info, table)
 
     def _profile_of(self, pod: Pod) -> Profile:
         profile = self._profiles.of(pod)
@@ -476,6 +475,11 @@ class Bind:
     def _end(self, result: str, error: str = "") -> ExtenderBindingResult:
         self._telemetry.bound(result)
         return ExtenderBindingResult(error) if error else BOUND
+
+
+def refusal_on(row: int, profile: Profile, info: PodInfo, table: Table) -> Refusal | None:
+    """Returns why the filters refuse the pod on this row; None if they accept it. Raises DeadlineExceeded."""
+    return find_fit(profile, info, table, np.array([row], np.intp)).refusal(0)
 
 
 def _reason(refusal: Refusal) -> str:

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from random import Random
 from typing import Any
 
 import msgspec
@@ -26,7 +25,6 @@ from extender.offline.explain.changes.suggestion import SuggestedChange
 from extender.offline.what_if import result as what_if
 from extender.offline.what_if.hypothetical import answer_simulation
 from extender.offline.what_if.scenario import Scenario
-from extender.scheduler.scheduling_cycle import Chosen, SchedulingCycle
 from tests.answers.case import Case, Check, Faults
 from tests.answers.smaller import check_smaller
 from tests.builders import Object
@@ -35,36 +33,7 @@ MOST_PODS = 24
 
 _NOW = datetime(2026, 11, 22, tzinfo=UTC)
 
-# ---- explain, simulate and the loop
-
-
-def check_agreement(case: Case) -> Faults:
-    """explain, the loop's first decision and a simulation of the pod alone decide alike, for each pending pod."""
-    for pod in case.cluster.pending:
-        if pod.spec.scheduling_gates or pod.terminating:
-            continue
-        explanation = case.cluster.explain(pod.key)
-        state = case.state()
-        cycle = SchedulingCycle(state.profiles.of(pod), Random(1))
-        decided = cycle.schedule_pod(state.infos[pod.key], state.table)
-        if isinstance(decided, Chosen):
-            if decided.node_name not in explanation.decision.best:
-                yield f"{pod.key}: the loop places it on {decided.node_name}, explain on {explanation.decision.best}"
-            continue
-        if explanation.decision.feasible:
-            yield f"{pod.key}: the loop says {decided.message!r}, explain {explanation.decision.feasible}"
-        elif decided.message != explanation.decision.message:
-            yield f"{pod.key}: the loop says {decided.message!r}, explain {explanation.decision.message!r}"
-        planned = decided.preemption
-        preemption = explanation.decision.preemption
-        nominated = preemption.nominated_node if preemption else None
-        if (planned is None) != (nominated is None):
-            yield f"{pod.key}: the loop preempts on {planned and planned.node_name}, explain on {nominated}"
-        elif planned and preemption:
-            victims = [info.pod.key for info in planned.victims]
-            ours = preemption.candidates.get(planned.node_name)
-            if ours is None or [info.pod.key for info in ours.victims] != victims:
-                yield f"{pod.key}: the loop evicts {victims} from {planned.node_name}, explain {ours}"
+# ---- explain and simulate
 
 
 def check_simulation(case: Case) -> Faults:
@@ -404,7 +373,6 @@ def check_texts(case: Case) -> Faults:
 
 
 CHECKS: Sequence[Check] = (
-    check_agreement,
     check_simulation,
     check_suggestions,
     check_smaller,

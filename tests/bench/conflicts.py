@@ -19,12 +19,13 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from extender.engine.decide import SchedulingCycle
+from extender.engine.decision import Chosen
 from extender.framework.find_fit import find_fit
 from extender.framework.profile import Profile
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.policy.policy import CLUSTER_AUTOSCALER_PROVIDER, DEFAULT_PROVIDER, provider
-from extender.scheduler.scheduling_cycle import Chosen, SchedulingCycle
 from extender.table import PodInfo, Table
 from tests.bench.report import Table as ReportTable
 from tests.bench.report import publish

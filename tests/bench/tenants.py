@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from extender.cache.cache import Cache
+from extender.engine.decide import SchedulingCycle
 from extender.errors import DeadlineExceeded
 from extender.model.node import Node
 from extender.model.pod import Pod
@@ -26,7 +27,6 @@ from extender.policy.policy import DEFAULT_PROVIDER, provider
 from extender.runtime.clock import SystemClock, TimeLimit
 from extender.runtime.ports import Telemetry
 from extender.runtime.process_memory import GC_THRESHOLDS, give_back, limit
-from extender.scheduler.scheduling_cycle import SchedulingCycle
 from extender.table import PodInfo
 from tests.bench.workloads import VARIED, large_cluster, node_name, pods_to_decide
 from tests.builders import HOSTNAME

@@ -16,11 +16,11 @@ from typing import Any
 import msgspec
 
 from extender.cache.cache import Cache
+from extender.framework.status import Rejection
 from extender.model.kinds import KINDS
 from extender.model.pod import Pod
 from extender.plugins.registry import INTERESTS
 from extender.queue.priority_queue import PriorityQueue
-from extender.queue.queued_pod import Rejection
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
 from extender.scheduler.event_router import EventRouter

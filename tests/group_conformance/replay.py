@@ -11,12 +11,17 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from random import Random
+from typing import Any
+
+import numpy as np
 
 from extender.devices.pod_claims import existing_claims
+from extender.engine.decide import SchedulingCycle
+from extender.engine.decision import Failure
+from extender.engine.group_members import NOT_TRIED, decides_members, member_failures, with_reasons
+from extender.framework.find_fit import Fit
 from extender.framework.profile import Profile, Profiles
-from extender.framework.score import score
-from extender.framework.status import Refusal
+from extender.framework.status import NO_REJECTION, Refusal
 from extender.groups import (
     Composite,
     GroupDecision,
@@ -38,11 +43,7 @@ from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup
 from extender.offline.manifests.objects import to_objects
 from extender.offline.state import ClusterState
 from extender.plugins.registry import default_profile
-from extender.queue.queued_pod import NO_REJECTION
 from extender.runtime.ports import Nominating
-from extender.scheduler.group_members import decides_members
-from extender.scheduler.group_scheduling import NOT_TRIED, member_failures, with_reasons
-from extender.scheduler.scheduling_cycle import Failure, SchedulingCycle
 from extender.table import PodInfo, Table, Trial
 from extender.table.features import BY_NAME, FeatureGates
 from extender.table.labels import Rows
@@ -50,8 +51,24 @@ from tests.builders import Object
 from tests.group_conformance.cases import ROOT, gates_of, kind_of
 
 
-class Forced(SchedulingCycle):
-    """A cycle that takes the nodes and placements that stock has taken, if they are among the best.
+class StockNode:
+    """As another extender, gives stock's node half a point, so that it is chosen if it is among the best nodes."""
+
+    def __init__(self) -> None:
+        self.name = ""
+
+    def __bool__(self) -> bool:
+        return True
+
+    def filter(self, _pod: PodInfo, _table: Table, _fit: Fit) -> None:
+        pass
+
+    def prioritize(self, _pod: PodInfo, table: Table, rows: Rows) -> Any:
+        return np.array([0.5 * (name == self.name) for name in table.nodes.names_of(rows)])
+
+
+class Forced:
+    """Takes the nodes and placements that stock has taken, if they are among the best.
 
     Attributes:
         differences: where they are not.
@@ -67,14 +84,15 @@ class Forced(SchedulingCycle):
         *,
         is_dry_run: bool = False,
     ) -> None:
-        super().__init__(profile, Random(0))
+        self.profile = profile
+        self._stock_node = StockNode()
+        self._cycle = SchedulingCycle(profile, extenders=self._stock_node)
         self._state = state
         self._stock = stock
         self._is_dry_run = is_dry_run
         self._tries: dict[tuple[str, tuple[str, ...]], Object] = {}
         for each in tries:
             self._tries.setdefault((each["pod"], tuple(each["nodes"])), each)
-        self._node = ""
         self._parents = dict(_parents(root))
         self._paths = dict(_paths(root))
         self._placements: dict[str, str] = {}
@@ -97,11 +115,11 @@ class Forced(SchedulingCycle):
         if attempt is None:
             self.differences.append(f"{info.pod.key}: stock has not tried it on {names}")
             return MemberDecision(None, "not tried", is_error=True)
-        self._node = attempt.get("node", "")
-        decision = decides_members(self, self._state.table)(info, rows)
-        if (decision.node_name or "") != self._node:
+        stock = self._stock_node.name = attempt.get("node", "")
+        decision = decides_members(self._cycle.decide_member, self._state.table)(info, rows)
+        if (decision.node_name or "") != stock:
             ours = decision.node_name or decision.message
-            self.differences.append(f"{info.pod.key}: stock {self._node or 'no node'}, ours {ours}")
+            self.differences.append(f"{info.pod.key}: stock {stock or 'no node'}, ours {ours}")
         return decision
 
     def _may_come_before_error(self, info: PodInfo, names: Sequence[str]) -> bool:
@@ -117,14 +135,6 @@ class Forced(SchedulingCycle):
             return nodes == set(names)
         below_common = next(group for group in path if group not in failed_path)
         return nodes <= set(self._names_of(self._rows_for(below_common)))
-
-    def _ranked_row(self, pod: PodInfo, table: Table) -> int | None:
-        return None
-
-    def _select_row(self, pod: PodInfo, table: Table, feasible: Rows) -> int:
-        total = score(self.profile, pod, table, feasible).total
-        best = table.nodes.names_of(feasible[total == total.max()])
-        return table.nodes.row_of[self._node if self._node in best else best[0]]
 
     def choose(self, decisions: Sequence[GroupDecision]) -> GroupDecision:
         """Returns the decision for the placement that stock chose, or whose failure it reports."""

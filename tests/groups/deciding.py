@@ -4,29 +4,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from random import Random
-from typing import Any
 
 import msgspec
 
+from extender.engine.decide import SchedulingCycle
+from extender.engine.group_members import decides_members
 from extender.groups import Composite, DecideOne, GroupDecision, GroupRules, Leaf, MemberDecision, Tree, decide_group
 from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup
 from extender.plugins.registry import default_profile
-from extender.scheduler.group_members import decides_members
-from extender.scheduler.scheduling_cycle import SchedulingCycle
 from extender.table import PodInfo, Table, Trial
 from extender.table.labels import Rows
 from tests.builders import Object, make_node, make_pod
 from tests.framework.cluster import pod_info, table_of
 
 BY_PLACEMENTS = GroupRules(by_placements=True)
-
-
-class First(Random):
-    """Takes the first of several that are equal."""
-
-    def randrange(self, *_: Any, **__: Any) -> int:
-        return 0
 
 
 def node(name: str, cpu: int = 4, **labels: str) -> Object:
@@ -65,7 +56,7 @@ def decided(*objects: Object, rules: GroupRules = GroupRules()) -> GroupDecision
 
 
 def deciding(table: Table) -> DecideOne:
-    return decides_members(SchedulingCycle(default_profile(), First()), table)
+    return decides_members(SchedulingCycle(default_profile()).decide_member, table)
 
 
 def failing(uid: str, decide_one: DecideOne) -> DecideOne:

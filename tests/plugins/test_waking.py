@@ -26,12 +26,13 @@ from extender.framework.events.cluster_events import (
     Resource,
 )
 from extender.framework.events.queueing_hints import Hint, Interests, QueueingHints
+from extender.framework.status import Rejection
 from extender.model.devices.slices import DeviceClass
 from extender.model.volumes.storage import CSIDriver, CSIStorageCapacity, VolumeAttachment
 from extender.model.workloads import Namespace, Service
 from extender.plugins.registry import INTERESTS
 from extender.queue.priority_queue import PriorityQueue
-from extender.queue.queued_pod import Rejection, Tier
+from extender.queue.queued_pod import Tier
 from extender.runtime.clock import ManualClock
 from extender.table import PodInfo
 from tests.builders import (

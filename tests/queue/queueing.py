@@ -6,11 +6,11 @@ from typing import TypeVar
 
 import msgspec
 
+from extender.framework.status import Rejection
 from extender.model.meta import Object
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import GroupName, PodGroup
-from extender.queue.queued_pod import Rejection
 from extender.table import PodInfo
 from tests.builders import Builder, NodeBuilder, PodBuilder, make_node, make_pod
 

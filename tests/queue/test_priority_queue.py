@@ -10,12 +10,12 @@ from extender.errors import IllegalTransition
 from extender.framework.events.cluster_events import ASSIGNED_POD_ADD, ASSIGNED_POD_DELETE, NODE_ADD, Change
 from extender.framework.events.queueing_hints import Interests
 from extender.framework.rules import PreEnqueue
-from extender.framework.status import Refusal, unresolvable, unschedulable
+from extender.framework.status import NO_REJECTION, Refusal, Rejection, unresolvable, unschedulable
 from extender.plugins.registry import INTERESTS
 from extender.plugins.scheduling_gates import SchedulingGates
 from extender.queue.backoff import Backoff
 from extender.queue.priority_queue import BACKLOG, PriorityQueue
-from extender.queue.queued_pod import NO_REJECTION, QueuedPod, Rejection, Tier
+from extender.queue.queued_pod import QueuedPod, Tier
 from extender.runtime.clock import ManualClock
 from extender.table import PodInfo
 from tests.builders import PodBuilder, make_node, make_pod

@@ -18,9 +18,10 @@ from extender.framework.events.cluster_events import (
     Resource,
 )
 from extender.framework.events.queueing_hints import Interest, Interests, Reads, reads_names
+from extender.framework.status import Rejection
 from extender.plugins.scheduling_gates import SchedulingGates
 from extender.queue.priority_queue import PriorityQueue
-from extender.queue.queued_pod import QueuedPod, Rejection
+from extender.queue.queued_pod import QueuedPod
 from extender.runtime.clock import ManualClock
 from extender.table import PodInfo
 from tests.builders import PodBuilder, make_pod

@@ -9,11 +9,13 @@ from __future__ import annotations
 from random import Random
 from typing import NamedTuple
 
+from extender.engine.decide import SchedulingCycle
+from extender.engine.decision import Chosen, Failure
 from extender.framework.profile import Profile
+from extender.framework.rankings import Best, Rankings
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.policy.policy import provider
-from extender.scheduler.scheduling_cycle import Chosen, Failure, SchedulingCycle
 from extender.table import PodInfo, Table
 from tests.builders import (
     HOSTNAME,
@@ -43,12 +45,23 @@ class Placement(NamedTuple):
     items: list[Object]
 
 
+class CountedRankings(Rankings):
+    """Counts the pods that the ranking of a template places."""
+
+    used = 0
+
+    def best(self, pod: PodInfo, table: Table) -> Best | None:
+        best = super().best(pod, table)
+        self.used += best is not None
+        return best
+
+
 class Compared(SchedulingCycle):
     """Decides with all that it keeps, and alone.
 
     Attributes:
         differing: what was decided otherwise.
-        ranked: the number of pods that the ranking of a template placed.
+        rankings: counts the pods that the ranking of a template placed.
     """
 
     def __init__(self, profile: Profile, seed: int, world: World) -> None:
@@ -56,7 +69,7 @@ class Compared(SchedulingCycle):
         self._alone, self._world = Random(seed), world
         self.placed: dict[str, str] = {}
         self.differing: list[str] = []
-        self.ranked = 0
+        self.rankings: CountedRankings = CountedRankings(profile)
 
     def schedule_pod(self, pod: PodInfo, table: Table) -> Chosen | Failure:
         """See SchedulingCycle."""
@@ -67,11 +80,6 @@ class Compared(SchedulingCycle):
         if isinstance(decided, Chosen):
             self.placed[pod.pod.key] = decided.node_name
         return decided
-
-    def _ranked_row(self, pod: PodInfo, table: Table) -> int | None:
-        row = super()._ranked_row(pod, table)
-        self.ranked += row is not None
-        return row
 
     def _fresh(self, table: Table) -> Table:
         """Returns a table of the objects that there are; its rows are in the same order, for that decides ties."""

@@ -30,7 +30,7 @@ def test_templates_are_ranked_meanwhile() -> None:
     backlogs = [Backlog(seed) for seed in range(5)]
     for backlog in backlogs:
         backlog.run()
-    assert sum(backlog.cycle.ranked for backlog in backlogs) > 5
+    assert sum(backlog.cycle.rankings.used for backlog in backlogs) > 5
 
 
 @pytest.mark.stock

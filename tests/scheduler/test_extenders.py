@@ -13,6 +13,8 @@ import pytest
 from extender.cache.placements import PodPlacement
 from extender.cache.pod_states import PodState
 from extender.cluster.http.http_extender import HttpExtender
+from extender.engine.decide import SchedulingCycle
+from extender.engine.decision import Chosen, Failure
 from extender.errors import BindingFailed, ExtenderError, ExtenderUnanswered
 from extender.framework.profile import DEFAULT_LIMITS, Profile
 from extender.model.extender_config import ExtenderConfig
@@ -20,7 +22,6 @@ from extender.plugins.node_resources.fit import NodeResourcesFitFilter
 from extender.plugins.node_unschedulable import NodeUnschedulable
 from extender.runtime.ports import Binding, Nominating
 from extender.scheduler.other_extenders import Extender, ExtenderBinder, Extenders
-from extender.scheduler.scheduling_cycle import Chosen, Failure, SchedulingCycle
 from extender.table import Table
 from extender.table.features import VERSIONS
 from tests.builders import PodBuilder, make_node, make_pod

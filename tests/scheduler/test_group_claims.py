@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from extender.devices.plan import DevicePlan
+from extender.engine.decision import Chosen
+from extender.engine.group_members import reserved
 from extender.errors import OutcomeUnknown, Refused
 from extender.model.devices.claims import ConsumerReference, ResourceClaim, ResourceClaimStatus
 from extender.model.pod import Pod
-from extender.scheduler.group_members import reserved
-from extender.scheduler.scheduling_cycle import Chosen
 from extender.table import PodInfo
 from extender.table.features import FeatureGates
 from tests.builders import (

@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from extender.engine.decision import Failure
 from extender.errors import OutcomeUnknown, Refused
 from extender.framework.status import unresolvable
 from extender.model.pod import Pod
 from extender.policy.policy import provider
 from extender.queue.queued_pod import Tier
 from extender.scheduler.preemption import EvictionsInProgress
-from extender.scheduler.scheduling_cycle import Failure
 from extender.table import PodInfo
 from extender.table.features import VERSIONS
 from tests.builders import (

@@ -13,6 +13,7 @@ import pytest
 
 from extender import PodInfo, Rows, Table, Wait, permit, predicate
 from extender.app.housekeeping import preempt
+from extender.engine.group_members import MemberJudge
 from extender.errors import ConfigurationError, Refused
 from extender.framework.permit import Permits
 from extender.framework.profile import Profiles
@@ -22,7 +23,6 @@ from extender.plugins.users import OfflineHost
 from extender.policy.policy import provider
 from extender.runtime.clock import NO_LIMIT, ManualClock, TimeLimit
 from extender.runtime.ports import Telemetry
-from extender.scheduler.group_members import MemberJudge
 from extender.scheduler.preemption import VictimEvictor
 from extender.scheduler.rule_preemption import RulePreemption, check_preemption
 from extender.table.features import FeatureGates

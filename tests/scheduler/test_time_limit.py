@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 from extender import Node, Pod, PodInfo, Rows, Table, predicate, priority
+from extender.engine.decide import SchedulingCycle
+from extender.engine.decision import Chosen
 from extender.framework.find_fit import Fit
 from extender.framework.profile import Profile, WeightedPriority
 from extender.offline.recording.lines import AttemptLine
@@ -23,7 +25,6 @@ from extender.policy.policy import provider
 from extender.queue.queued_pod import Tier
 from extender.runtime.clock import ManualClock, TimeLimit
 from extender.scheduler.other_extenders import Extenders
-from extender.scheduler.scheduling_cycle import Chosen, SchedulingCycle
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.scheduler.world import NAME, World
 

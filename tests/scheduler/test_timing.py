@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from extender import Node, Pod, permit, pre_bind, reserve
+from extender.engine.decide import SchedulingCycle
+from extender.engine.decision import Chosen, Failure
 from extender.errors import BindingFailed, OutcomeUnknown, Outdated, Refused
 from extender.policy.policy import provider
 from extender.runtime.clock import ManualClock
-from extender.scheduler.scheduling_cycle import Chosen, Failure, SchedulingCycle
 from extender.scheduler.timing import EVERY, ProfileTimer, status_of
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod, make_pv, make_pvc, make_storage_class
 from tests.framework.cluster import pod_info, table_of

@@ -15,6 +15,7 @@ from extender.app.loop import LoopPorts, compose_loop
 from extender.app.recording.observation import Observation
 from extender.cache.expiry import Expiry
 from extender.config.settings import Settings
+from extender.engine.decide import SchedulingCycle
 from extender.errors import Conflict, NotFound
 from extender.framework.profile import Profile
 from extender.model.kinds import KINDS
@@ -27,7 +28,6 @@ from extender.runtime import ports
 from extender.runtime.clock import NO_LIMIT, ManualClock, TimeLimit
 from extender.runtime.ports import Binding, Check, NominatedNode, Nominating, always
 from extender.scheduler.scheduler_ports import Attempt, GroupResult, SchedulerTelemetry, Workers
-from extender.scheduler.scheduling_cycle import SchedulingCycle
 from extender.scheduler.timing import BIND, ProfileTimer
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
 from extender.web.telemetry.metrics import Metrics

@@ -19,7 +19,7 @@ from extender.model.devices.claims import (
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.model.volumes.storage import BIND_COMPLETED_ANNOTATION, PersistentVolume, PersistentVolumeClaim
-from extender.scheduler.binding.volume_reservations import bound, selected
+from extender.plugins.volume_binding import bound, selected
 
 replace = msgspec.structs.replace
 T = TypeVar("T", bound=Object)

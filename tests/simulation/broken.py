@@ -10,6 +10,7 @@ from extender.cache.changes import POD
 from extender.cluster.election.lease import Fence, LeaderClient
 from extender.cluster.http.kube_client import Caller
 from extender.cluster.writers.statuses import ApiStatuses
+from extender.engine.decision import Chosen
 from extender.framework.profile import Profile
 from extender.framework.status import Refusal
 from extender.model.meta import Object
@@ -18,7 +19,6 @@ from extender.runtime.clock import Deadline
 from extender.runtime.ports import LONG_AGO, Binder
 from extender.scheduler.binding.device_reservations import ClaimReservation, DeviceClaims
 from extender.scheduler.binding.volume_reservations import VolumeReservation, Volumes
-from extender.scheduler.scheduling_cycle import Chosen
 from extender.table import PodInfo
 from extender.verbs.bind import Bind
 from tests.simulation.network import Weather

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from extender.app import schedule
+from extender.engine.decision import EvictionPlan
 from extender.errors import ClusterError
 from extender.preemption import pod_terminating_by_preemption
 from extender.queue.priority_queue import PriorityQueue
 from extender.scheduler.preemption import PreemptionExecutor
-from extender.scheduler.scheduling_cycle import EvictionPlan
 from extender.table import PodInfo
 from tests.simulation.judge import Judge
 from tests.simulation.replica import CHECK_SECONDS, DEVICES, FOLLOWED, STORAGE, settings

@@ -15,6 +15,7 @@ import pytest
 
 from extender import Rows, Table, predicate
 from extender.cache.cache import Cache
+from extender.engine.group_members import MemberJudge
 from extender.errors import DeadlineExceeded
 from extender.framework.profile import Profiles, WeightedPriority
 from extender.groups import Tree
@@ -27,7 +28,6 @@ from extender.plugins.registry import default_profile
 from extender.plugins.users import OfflineHost
 from extender.runtime.clock import ManualClock, TimeLimit
 from extender.runtime.ports import Telemetry
-from extender.scheduler.group_members import MemberJudge
 from extender.table import PodInfo
 from extender.table.features import FeatureGates
 from extender.verbs.bind import Bind

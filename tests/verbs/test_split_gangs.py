@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from extender.engine.group_members import MemberJudge
 from extender.errors import ExtenderError, OutcomeUnknown, Refused
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import PodGroup
 from extender.runtime.clock import ManualClock, TimeLimit
 from extender.runtime.ports import Telemetry
-from extender.scheduler.group_members import MemberJudge
 from extender.table import PodInfo
 from extender.verbs.bind import Bind
 from extender.verbs.filter import Filter

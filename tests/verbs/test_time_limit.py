@@ -10,6 +10,7 @@ from threading import Event
 import numpy as np
 import pytest
 
+from extender.engine.group_members import MemberJudge
 from extender.errors import DeadlineExceeded
 from extender.framework.profile import Profile, Profiles, WeightedPriority
 from extender.model.node import Node
@@ -18,7 +19,6 @@ from extender.model.selectors import selector_from_labels
 from extender.plugins.users import OfflineHost, predicate, priority
 from extender.runtime.clock import ManualClock, SystemClock, TimeLimit
 from extender.runtime.ports import Telemetry
-from extender.scheduler.group_members import MemberJudge
 from extender.table import PodCountQuery, Table
 from extender.table.labels import Rows
 from extender.verbs.bind import Bind

@@ -30,8 +30,7 @@ from extender.runtime import strict_yaml
 from extender.runtime.clock import Clock, SystemClock
 from extender.runtime.product_version import product_version
 from extender.runtime.unsettled import UnsettledWrites
-from extender.scheduler.scheduler_ports import Events, EventType
-from extender.scheduler.scheduling_cycle import AttemptObserver
+from extender.scheduler.scheduler_ports import AttemptObserver, Events, EventType
 from extender.web.answers import Page
 from extender.web.telemetry import log
 from extender.web.telemetry.metrics import Metrics

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
+from extender.engine.decision import Chosen, Failure
 from extender.errors import UnknownPod
 from extender.extender_v1.messages import (
     ExtenderArgs,
@@ -26,7 +27,6 @@ from extender.groups.group_tree import waiting_members
 from extender.model.pod import Pod
 from extender.runtime.clock import Clock
 from extender.scheduler.scheduler_ports import EventType
-from extender.scheduler.scheduling_cycle import Chosen, Failure
 from extender.table import PodInfo, Table
 from extender.verbs.verb import FAILED, PASSED
 from extender.web.answers import Answer, error_answer, json_answer

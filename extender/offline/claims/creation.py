@@ -35,7 +35,7 @@ from extender.offline.manifests.companions import admitted
 from extender.offline.manifests.templates import COMPLETION_INDEX, POD_INDEX, POD_NAME, Workload
 from extender.offline.manifests.wording import plain
 from extender.offline.state import ClusterState
-from extender.scheduler.binding.volume_reservations import bound
+from extender.plugins.volume_binding import bound
 from extender.table.object_index import Objects
 from extender.volumes.node_volumes import node_term
 from extender.volumes.volume_candidates import free_volumes, reserved_volume

@@ -10,6 +10,9 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from extender.devices.extended_resources import claim_for
+from extender.devices.plan import pending_claim
+from extender.engine.decision import Chosen
+from extender.engine.group_members import reserved
 from extender.framework.events.cluster_events import Action, Change, ClusterEvent, Resource
 from extender.model.devices.claims import (
     AllocationResult,
@@ -29,9 +32,6 @@ from extender.model.volumes.storage import (
     StorageClass,
 )
 from extender.offline.state import ClusterState
-from extender.scheduler.binding.device_reservations import pending_claim
-from extender.scheduler.group_members import reserved
-from extender.scheduler.scheduling_cycle import Chosen
 from extender.table.object_index import Objects
 
 _CLAIM_UPDATE = ClusterEvent(Resource.RESOURCE_CLAIM, Action.UPDATE)

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
-from random import Random
 from typing import Any
 
+from extender.engine.group_members import NOT_TRIED, with_reasons
 from extender.errors import UnknownPod
-from extender.framework.profile import Profile
 from extender.groups import (
     Composite,
-    DecideOne,
     GroupDecision,
     GroupStatus,
-    MemberDecision,
     Tree,
-    decide_group,
 )
-from extender.groups.group_preemption import GroupPreemption, preempt_for_group
+from extender.groups.group_preemption import GroupPreemption
 from extender.groups.group_tree import leaves, scheduled_members, waiting_members
 from extender.groups.idle_claims import idle_claims
 from extender.groups.topology_placements import domains
@@ -32,17 +28,14 @@ from extender.offline.explain.group_changes.obstacles import created_group_chang
 from extender.offline.explain.group_changes.trees import without_own_topology, without_topology
 from extender.offline.groups.membership import MissingGroup
 from extender.offline.groups.outcomes import admits_all, fitting_placed, member_outcomes, nodes_in
-from extender.offline.groups.verdict import GroupVerdict, GroupVerdicts, decide, rules_for
+from extender.offline.groups.verdict import GroupVerdict, GroupVerdicts
 from extender.offline.html import rendering
 from extender.offline.remarks import remarks_on
 from extender.offline.state import ClusterState
 from extender.runtime.clock import known_so_far
 from extender.runtime.near_names import did_you_mean, nearest
 from extender.runtime.text import counted
-from extender.scheduler.group_members import decides_members
-from extender.scheduler.group_scheduling import with_reasons
-from extender.scheduler.scheduling_cycle import SchedulingCycle
-from extender.table import PodInfo, Trial
+from extender.table import PodInfo
 from extender.table.labels import Rows
 
 
@@ -102,7 +95,7 @@ class GroupExplanation:
         self.refused: Explanation | None = None
         self.domain = ""
         if verdict.tree is not None and verdict.decision is not None:
-            self._judge(decide(state, verdict.tree, enforces_gangs=False))
+            self._judge(state.engine.decide_group(verdict.tree, enforces_gangs=False))
 
     def __repr__(self) -> str:
         return f"GroupExplanation({self.name}: {self.message})"
@@ -297,20 +290,12 @@ class GroupExplanation:
         tree = self.verdict.tree
         if tree is None or not any(each.group.topology_key for each in (tree, *leaves(tree))):
             return False
-        return admits_all(decide(self._state, without_topology(tree)))
+        return admits_all(self._state.engine.decide_group(without_topology(tree)))
 
     @cached_property
     def _preemption(self) -> GroupPreemption:
-        tree, decision = self.verdict.tree, self.verdict.decision
-        if tree is None or decision is None or decision.status is not GroupStatus.UNSCHEDULABLE:
-            return GroupPreemption("")
-        profile = self._profile_of(tree)
-        if profile.preemption is None:
-            return GroupPreemption("")
-        trial, decide_one = Trial(self._state.table), self._decides_members(tree)
-        rules = rules_for(profile, tree)
-        with self._state.engine.within_limit():
-            return preempt_for_group(tree, trial, lambda: decide_group(tree, trial, decide_one, rules), profile)
+        decision = self.verdict.decision
+        return NOT_TRIED if decision is None else self._state.engine.preempt_for_group(decision)
 
     def _judge(self, best: GroupDecision) -> None:
         """Sets `placed`, `refused` and `domain` from `best`, a decision that places as many members as fit."""
@@ -324,26 +309,8 @@ class GroupExplanation:
         shown = refused or next(iter(outcomes), None)
         self.domain = ", ".join(f"{key}={value}" for key, value in shown.domains.items()) if shown else ""
 
-    def _decides_members(self, tree: Tree) -> DecideOne:
-        cycle = SchedulingCycle(self._profile_of(tree), Random(0))  # noqa: S311  breaks ties
-        return decides_members(cycle, self._state.table)
-
-    def _profile_of(self, tree: Tree) -> Profile:
-        return self._state.profiles.of(waiting_members(tree)[0].pod)
-
     def _offer(self, tree: Tree, domain: str, rows: Rows | None) -> DomainOffer:
-        decide_one = self._decides_members(tree)
-        within = frozenset(rows.tolist()) if rows is not None else None
-
-        def decide_within(info: PodInfo, own: Rows | None) -> MemberDecision:
-            if own is None or within is None:
-                return decide_one(info, rows)
-            return decide_one(info, own[[row in within for row in own.tolist()]])
-
-        free = without_own_topology(tree)
-        rules = replace(rules_for(self._profile_of(tree), free), enforces_gangs=False)
-        with self._state.engine.within_limit():
-            decision = decide_group(free, Trial(self._state.table), decide_within, rules)
+        decision = self._state.engine.decide_group(without_own_topology(tree), enforces_gangs=False, rows=rows)
         outcomes = list(member_outcomes(decision))
         message = next((outcome.message for outcome in outcomes if outcome.node_name is None), "")
         placed = sum(outcome.node_name is not None for outcome in outcomes)

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from random import Random
 
-from extender.groups import Composite, GroupDecision, GroupStatus, Tree, decide_group
+from extender.engine import Engine
+from extender.engine.decision import Chosen, Failure
+from extender.engine.group_members import common_rejection, member_failures
+from extender.groups import Composite, GroupStatus, Tree
 from extender.groups.decision import leaf_decisions
-from extender.groups.group_preemption import GroupPreemption, preempt_for_group
 from extender.model.scheduling.pod_groups import GroupName
 from extender.offline.groups.membership import Membership, MissingGroup, group_named, obstacle
-from extender.offline.groups.verdict import rules_for
 from extender.offline.state import ClusterState
 from extender.queue.queued_group import GroupOutcome
-from extender.scheduler.group_members import decides_members
-from extender.scheduler.group_scheduling import common_rejection, member_failures
-from extender.scheduler.scheduling_cycle import Chosen, Failure, SchedulingCycle
-from extender.table import PodInfo, Trial
+from extender.table import PodInfo
 
 _RESULTS = {
     GroupStatus.SCHEDULED: GroupOutcome.SUCCESS,
@@ -60,19 +57,11 @@ class GroupMembers:
         self.obstacle = None if reason is None else reason.text
         self._tree = _in_order(whole, waiting)
 
-    def decide(self, cycle: SchedulingCycle, random: Random) -> GroupPlacement:
+    def decide(self, engine: Engine) -> GroupPlacement:
         """Returns the outcome for each member without placing it. Call it only if `obstacle` is None."""
-        tree, table = self._tree, self._state.table
-        assert tree is not None
-        trial, rules = Trial(table), rules_for(cycle.profile, tree)
-
-        def decide() -> GroupDecision:
-            return decide_group(tree, trial, decides_members(cycle, table), rules, random.choice)
-
-        decision = decide()
-        preemption = GroupPreemption("")
-        if decision.status is GroupStatus.UNSCHEDULABLE and cycle.profile.preemption is not None:
-            preemption = preempt_for_group(tree, trial, decide, cycle.profile)
+        assert self._tree is not None
+        decision = engine.decide_group(self._tree)
+        preemption = engine.preempt_for_group(decision)
         outcome = GroupPlacement(_RESULTS[decision.status], victims=preemption.victims)
         by_leaf = leaf_decisions(decision)
         rejection = common_rejection(by_leaf)

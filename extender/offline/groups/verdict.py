@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from random import Random
+from dataclasses import dataclass, field
 
-from extender.framework.profile import Profile
-from extender.groups import Composite, GroupDecision, GroupRules, GroupStatus, Tree, decide_group, member_failure
+from extender.groups import GroupDecision, Tree, member_failure
 from extender.groups.decision import leaf_decisions
-from extender.groups.group_tree import leaves, waiting_members
+from extender.groups.group_tree import waiting_members
 from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup
 from extender.offline.groups.membership import Membership, MissingGroup, Obstacle, obstacle
 from extender.offline.state import ClusterState
-from extender.runtime.clock import INTERRUPTIONS, note_subject
-from extender.scheduler.group_members import decides_members
-from extender.scheduler.scheduling_cycle import SchedulingCycle
-from extender.table import Trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,44 +76,10 @@ def verdict_on(state: ClusterState, tree: Tree) -> GroupVerdict:
     kind, key = type(tree.group).__name__, tree.group.key
     if (reason := obstacle(tree, state)) is not None:
         return GroupVerdict(kind, key, tree, reason, None, {info.uid: reason.text for info in waiting_members(tree)})
-    decision = decide(state, tree)
+    decision = state.engine.decide_group(tree)
     failures = {}
     for leaf in leaf_decisions(decision):
         for uid, member in leaf.members.items():
             if (text := member_failure(leaf, member)) is not None:
                 failures[uid] = text
     return GroupVerdict(kind, key, tree, None, decision, failures)
-
-
-def decide(state: ClusterState, tree: Tree, *, enforces_gangs: bool = True) -> GroupDecision:
-    """Decides about all members together. If `enforces_gangs` is False, places as many members as fit.
-
-    Ties between nodes are broken in the same way each time. Raises RuleFailed if a user's rule raised.
-    """
-    waiting = waiting_members(tree)
-    if not waiting:
-        return GroupDecision(tree, GroupStatus.SCHEDULED)
-    cycle = SchedulingCycle(state.profiles.of(waiting[0].pod), Random(0))  # noqa: S311  breaks ties between nodes
-    rules = rules_for(cycle.profile, tree)
-    if not enforces_gangs:
-        rules = replace(rules, enforces_gangs=False)
-    try:
-        with state.engine.within_limit():
-            return decide_group(tree, Trial(state.table), decides_members(cycle, state.table), rules)
-    except INTERRUPTIONS as error:
-        note_subject(error, f"{type(tree.group).__name__} {tree.group.key}")
-        raise
-
-
-def rules_for(profile: Profile, tree: Tree) -> GroupRules:
-    """Returns the profile's rules for groups.
-
-    Under these rules, each topology domain is tried if a group has a topology constraint or the root is a
-    CompositePodGroup.
-    """
-    return GroupRules.of(profile, by_placements=_needs_placements(tree))
-
-
-def _needs_placements(tree: Tree) -> bool:
-    """Returns True if the root is a CompositePodGroup, or if a group has a topology constraint."""
-    return isinstance(tree, Composite) or any(leaf.group.topology_key for leaf in leaves(tree))

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from extender.engine.decision import Chosen, Failure
 from extender.framework.status import Refusal
 from extender.model.pod import Pod
 from extender.offline.recording.line_encoding import decided_nodes, planned_nodes
@@ -20,7 +21,6 @@ from extender.offline.recording.lines import (
     from_ranges,
 )
 from extender.offline.recording.worlds import World
-from extender.scheduler.scheduling_cycle import Chosen, Failure
 from extender.verbs.bind import UNFIT
 from extender.verbs.pod_groups.group_planning import OTHER_NODE
 

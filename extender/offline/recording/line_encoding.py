@@ -11,6 +11,7 @@ import numpy as np
 from extender.cache.changes import NODE, Current, Updates
 from extender.cache.placements import PodPlacement
 from extender.cache.pod_states import PodState
+from extender.engine.decision import Chosen, Failure
 from extender.extender_v1.encoding import encode
 from extender.extender_v1.messages import NULL, ExtenderArgs, ExtenderFilterResult, HostPriorityList, NodeVictims
 from extender.groups import GroupDecision, Leaf, Tree
@@ -36,7 +37,6 @@ from extender.offline.recording.lines import (
     as_digits,
     as_ranges,
 )
-from extender.scheduler.scheduling_cycle import Chosen, Failure
 from extender.table import PodInfo
 from extender.verbs.pod_groups.group_planning import Plan, PlanRequest
 

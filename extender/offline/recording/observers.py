@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 
 from extender.cache.changes import Changes, Current, Updates
+from extender.engine.decision import Chosen, Failure
 from extender.extender_v1.messages import ExtenderArgs, ExtenderPreemptionArgs
 from extender.groups import GroupDecision, GroupStatus, Tree
 from extender.groups.group_preemption import GroupPreemption
@@ -16,7 +17,6 @@ from extender.offline.recording.line_encoding import DecisionHead, LineEncoder
 from extender.offline.recording.lines import EventLine, Line
 from extender.offline.recording.recorder import Recorder
 from extender.scheduler.scheduler_ports import EventType
-from extender.scheduler.scheduling_cycle import Chosen, Failure
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 from extender.verbs.pod_groups.group_planning import Plan, PlanRequest

@@ -16,13 +16,14 @@ import numpy as np
 from extender.cache.cache import Cache
 from extender.cache.changes import NODE, POD, Changes, Current, Update, apply
 from extender.cache.placements import PodPlacement
+from extender.engine.decide import SchedulingCycle
+from extender.engine.decision import Chosen, Failure
+from extender.engine.group_members import GroupSchedulingCycle, MemberJudge, decides_members
 from extender.errors import MalformedCluster
 from extender.extender_v1.messages import ExtenderArgs, ExtenderPreemptionArgs, NodeBytes
-from extender.framework.find_fit import find_fit
 from extender.framework.profile import Profile, Profiles
-from extender.framework.score import score
 from extender.framework.status import Refusal
-from extender.groups import Composite, GroupDecision, Leaf, Tree
+from extender.groups import Composite, GroupDecision, GroupRules, Leaf, Tree
 from extender.groups.group_tree import too_deep, waiting_members
 from extender.model.pod import Pod
 from extender.model.scheduling.pod_groups import MAX_TREE_DEPTH, CompositePodGroup, GroupName, PodGroup
@@ -45,13 +46,10 @@ from extender.policy.loading import load, read
 from extender.policy.policy import Policy, parsed, provider
 from extender.runtime.clock import Deadline, ManualClock
 from extender.runtime.ports import Telemetry
-from extender.scheduler.group_members import MemberJudge, decides_members
-from extender.scheduler.group_scheduling import decides_tree, preemption_after
-from extender.scheduler.scheduling_cycle import Chosen, Failure, SchedulingCycle
 from extender.table import PodInfo, Table, Trial
 from extender.table.journal import BEGINNING
 from extender.table.labels import Rows
-from extender.verbs.bind import at_bind
+from extender.verbs.bind import at_bind, refusal_on
 from extender.verbs.filter import Filter
 from extender.verbs.pod_groups.group_planning import GroupAnswer, MemberCall, Plan, Planner, PlanRequest
 from extender.verbs.preempt import Preempt
@@ -214,14 +212,14 @@ class World:
         with self.table() as table:
             if uid in table.pods.slot_of or node not in table.nodes.row_of:
                 return None
-            refusal = find_fit(self._at_bind.of(present.pod), present, table, _row(table, node)).refusal(0)
+            refusal = refusal_on(table.nodes.row_of[node], self._at_bind.of(present.pod), present, table)
         return ", ".join(refusal.reasons) or refusal.plugin if refusal else ""
 
     def attempt(self, line: AttemptLine) -> Chosen | Failure:
         """Tries to schedule the pod again, with the recorded random numbers."""
         info = PodInfo(decoded_pod(line))
         table = self._recorded_order(line)
-        return SchedulingCycle(self.profile(info.pod), PlayedRandom(line.draws)).schedule_pod(info, table)
+        return SchedulingCycle(self.profile(info.pod), PlayedRandom(line.draws)).decide(info, table).outcome
 
     def plan(self, line: PlanLine) -> Plan:
         """Plans the group again, with the recorded random numbers; keeps the plan, so that filter can answer from it.
@@ -251,11 +249,12 @@ class World:
         table, random = self._recorded_order(line), PlayedRandom(line.draws)
         tree = _tree(line.decoded_tree(), table)
         members = _check_waiting(tree, table)
-        profile, trial = self.profile(members[0].pod), Trial(table)
-        decide_one = decides_members(SchedulingCycle(profile, random), table)
-        decide = decides_tree(tree, trial, decide_one, profile, random.choice)
-        decision = decide()
-        return decision, preemption_after(decision, trial, decide, profile).victims
+        profile = self.profile(members[0].pod)
+        rules = GroupRules.of(profile, by_placements=table.features.topology_aware_workload_scheduling)
+        decide_one = decides_members(SchedulingCycle(profile, random).decide_member, table)
+        group = GroupSchedulingCycle(tree, Trial(table), decide_one, profile, rules, random.choice)
+        decision = group.decide()
+        return decision, group.preempt(decision).victims
 
     def _recorded_order(self, line: AttemptLine | GroupLine | PlanLine) -> Table:
         """Returns the table with its nodes in the order that they had when the line was recorded."""
@@ -271,21 +270,21 @@ class World:
         with self.table() as table:
             if node not in table.nodes.row_of:
                 return None
-            return find_fit(self.profile(pod), PodInfo(pod), table, _row(table, node)).refusal(0)
+            return refusal_on(table.nodes.row_of[node], self.profile(pod), PodInfo(pod), table)
 
     def scores(self, pod: Pod, names: Sequence[str] | None = None) -> dict[str, dict[str, int]]:
         """Returns {plugin: {node: points}} for the existing nodes in `names`, by default for all nodes that fit.
 
         The points are the plugin's score times its weight.
         """
-        info, profile = PodInfo(pod), self.profile(pod)
+        info, cycle = PodInfo(pod), SchedulingCycle(self.profile(pod))
         with self.table() as table:
             if names is None:
-                rows = find_fit(profile, info, table, table.nodes.rows).feasible
+                rows = cycle.filter(info, table, table.nodes.rows)[0].feasible
             else:
                 present = [name for name in dict.fromkeys(names) if table.nodes.has(name)]
                 rows = np.array([table.nodes.row_of[name] for name in present], np.intp)
-            scoring = score(profile, info, table, rows)
+            scoring = cycle.score(info, table, rows)
             scored = table.nodes.names_of(rows)
         return {
             part.plugin: dict(zip(scored, (part.scores * part.weight).tolist(), strict=True))
@@ -408,7 +407,3 @@ class _OrderedTable:
         self._table = Table(self._features)
         apply(sorted(self._changes.all(), key=nodes_in_order), self._table)
         self._cursor = self._changes.now
-
-
-def _row(table: Table, node: str) -> Rows:
-    return np.array([table.nodes.row_of[node]], np.intp)

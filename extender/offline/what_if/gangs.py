@@ -14,7 +14,6 @@ from extender.model.scheduling.pod_groups import PodGroup, PodGroupStatus
 from extender.offline.claims.sharing import without_group
 from extender.offline.explain.explanation import Explanation, Reason
 from extender.offline.groups.outcomes import fitting_placed, nodes_in
-from extender.offline.groups.verdict import decide
 from extender.offline.state import ClusterState
 from extender.table import PodInfo
 
@@ -70,7 +69,7 @@ def copy_of_gang(state: ClusterState, gang: PodGroup, pods: Sequence[Pod], numbe
 
 def lacking(state: ClusterState, leaf: Leaf) -> list[Reason]:
     """Returns the reasons why nodes refuse the first member that does not fit; empty if all members fit."""
-    with fitting_placed(state, decide(state, leaf, enforces_gangs=False)) as refused:
+    with fitting_placed(state, state.engine.decide_group(leaf, enforces_gangs=False)) as refused:
         if refused is None:
             return []
         pod = without_group(refused.info.pod, state.table)

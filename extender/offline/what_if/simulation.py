@@ -12,7 +12,9 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from extender.engine import quantities_of, rule_errors
+from extender.engine import Engine
+from extender.engine.decision import Chosen, Failure
+from extender.engine.group_members import BY_GANG
 from extender.framework.events.cluster_events import ASSIGNED_POD_ADD, ASSIGNED_POD_DELETE, Change
 from extender.framework.profile import PreEnqueueRules
 from extender.framework.topology import ZONE
@@ -28,17 +30,15 @@ from extender.offline.groups.membership import root_name
 from extender.offline.groups.placing import GroupMembers
 from extender.offline.state import ClusterState
 from extender.offline.what_if import budgets
-from extender.plugins.gang_scheduling import NAME as GANG_SCHEDULING
 from extender.plugins.registry import INTERESTS, users_rules
 from extender.queue.backoff import Backoff
 from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_group import GroupOutcome, QueuedGroup
-from extender.queue.queued_pod import QueuedPod, Rejection
-from extender.runtime.clock import INTERRUPTIONS, ManualClock, known_so_far, note_subject
+from extender.queue.queued_pod import QueuedPod
+from extender.runtime.clock import ManualClock, known_so_far
 from extender.runtime.ports import Nominating, Telemetry
 from extender.runtime.text import counted
 from extender.scheduler.event_router import free_on
-from extender.scheduler.scheduling_cycle import Chosen, Failure, SchedulingCycle
 from extender.table import PodInfo
 from extender.table.podinfo import Group
 from extender.table.pods.pod_templates import of_one_template, twin
@@ -49,7 +49,6 @@ GATED = "it is gated: no scheduler tries it until its scheduling gates are remov
 TERMINATING = "it is being deleted: no scheduler tries it again"
 _PENDING, _RUNNING, _READY = "Pending", "Running", "Ready"
 _MOST_ATTEMPTS_PER_POD = 50
-_NOT_TRIED = Rejection(unschedulable=frozenset((GANG_SCHEDULING,)))
 _ARRIVAL_SECONDS = 1e-6
 
 Progress = Callable[[int, int], None]
@@ -137,9 +136,9 @@ class Simulation:
         self.now = now or datetime.now(UTC)
         self.log = Log()
         self.tried: dict[str, Pod] = {}
-        self._random = Random(seed)  # noqa: S311  breaks ties between nodes
+        random = Random(seed)  # noqa: S311  breaks ties between nodes
+        self._engine = Engine(state.table, state.profiles, state.engine.limit, random)
         self._progress = progress
-        self._cycles: dict[str, SchedulingCycle] = {}
         self._clock = ManualClock()
         admission = PreEnqueueRules(state.profiles.of, state.table)
         self._queue = PriorityQueue(
@@ -286,28 +285,14 @@ class Simulation:
 
         A manifest may ask for 200,000 replicas, of which a few fit.
         """
-        table, last, cycle = self.state.table, self._last_refused, self._cycle(info.pod)
-        if last is not None and last.position == table.journal.now and _are_replicas(last.info, info):
+        journal, last, profile = self.state.table.journal, self._last_refused, self.state.profiles.of(info.pod)
+        if last is not None and last.position == journal.now and _are_replicas(last.info, info):
             return last.failure
-        try:
-            with self.state.engine.limit.begin(table):
-                decided = cycle.schedule_pod(info, table)
-        except INTERRUPTIONS as error:
-            note_subject(error, f"pod {info.pod.key}")
-            raise
-        except Exception:
-            with quantities_of(info.pod), rule_errors():
-                raise
-        has_own_rules = users_rules(cycle.profile) or cycle.profile.post_filter
+        decided = self._engine.attempt(info)
+        has_own_rules = users_rules(profile) or profile.post_filter
         if isinstance(decided, Failure) and not (decided.preemption or decided.node_to_nominate or has_own_rules):
-            self._last_refused = _Refused(info, decided, table.journal.now)
+            self._last_refused = _Refused(info, decided, journal.now)
         return decided
-
-    def _cycle(self, pod: Pod) -> SchedulingCycle:
-        profile = self.state.profiles.of(pod)
-        if profile.name not in self._cycles:
-            self._cycles[profile.name] = SchedulingCycle(profile, self._random)
-        return self._cycles[profile.name]
 
     def _try_group(self, queued: QueuedGroup) -> None:
         """Places the waiting members of a root group together; places none if too few of them fit."""
@@ -315,16 +300,10 @@ class Simulation:
         members = GroupMembers(self.state, queued.root, [pod.info for pod in waiting])
         if (obstacle := members.obstacle) is not None:
             for pod in waiting:
-                self._refuse(pod, Failure(obstacle, _NOT_TRIED, nominated_node=Nominating.KEEP))
+                self._refuse(pod, Failure(obstacle, BY_GANG, nominated_node=Nominating.KEEP))
             self._queue.finish_group(queued, GroupOutcome.REJECTED)
             return
-        cycle = self._cycle(waiting[0].info.pod)
-        try:
-            with self.state.engine.within_limit():
-                outcome = members.decide(cycle, self._random)
-        except INTERRUPTIONS as error:
-            note_subject(error, f"{queued.root.kind} {queued.root.key}")
-            raise
+        outcome = members.decide(self._engine)
         for pod in waiting:
             chosen = outcome.placed.get(pod.uid)
             if chosen is not None:

@@ -11,25 +11,22 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from msgspec import structs
-
 from extender.cache.cache import Cache
 from extender.devices.extended_resources import CLAIM_NAME
-from extender.devices.plan import is_failed, is_overdue, is_ready
+from extender.devices.plan import is_failed, is_overdue, is_ready, pending_claim
+from extender.engine.decide import DEVICES
+from extender.engine.decision import NOTHING_TO_ALLOCATE, Chosen
 from extender.errors import BindingFailed, ClusterError, Outdated
 from extender.model.devices.claims import (
     AllocationResult,
     ConsumerReference,
-    PendingClaim,
     ResourceClaim,
-    ResourceClaimStatus,
 )
 from extender.model.pod import Pod
 from extender.runtime.clock import Clock
 from extender.scheduler.binding.device_holds import DeviceHolds
 from extender.scheduler.binding.reservations import pre_bind_failed
 from extender.scheduler.scheduler_ports import ClaimWriter, Events
-from extender.scheduler.scheduling_cycle import DEVICES, NOTHING_TO_ALLOCATE, Chosen
 from extender.table import PodInfo
 
 CLAIM = ResourceClaim.__name__
@@ -329,13 +326,3 @@ class ClaimReservation:
         if is_overdue(claim, self._clock.now(), self.timeout_seconds):
             raise pre_bind_failed(DEVICES, f"device binding timeout: claim={claim.name}")
         return is_ready(claim)
-
-
-def pending_claim(claim: ResourceClaim, allocation: AllocationResult) -> PendingClaim:
-    """Returns an object for the cache that keeps the devices taken until the allocation is written.
-
-    It has the name of the claim. If the claim is not created yet, the name contains the claim's UID.
-    """
-    name = claim.name if claim.name != CLAIM_NAME else f"<{claim.uid}>"
-    metadata = structs.replace(claim.metadata, name=name, resource_version="")
-    return PendingClaim(metadata=metadata, status=ResourceClaimStatus(allocation=allocation))

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from extender.cache.cache import Cache
 from extender.cache.placements import is_bound
+from extender.engine.decision import POD_SCHEDULER_ERROR
 from extender.model.pod import Pod
 from extender.scheduler.scheduler_ports import Events, Statuses
-from extender.scheduler.scheduling_cycle import POD_SCHEDULER_ERROR
 
 
 class _OpenBind(NamedTuple):

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from extender.engine.decision import Chosen
 from extender.errors import BindingFailed
 from extender.framework.plugin import error_prefix
-from extender.scheduler.scheduling_cycle import Chosen
 from extender.scheduler.timing import PRE_BIND
 from extender.table import PodInfo
 

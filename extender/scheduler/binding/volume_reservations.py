@@ -8,22 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import msgspec
-
 from extender.cache.assume_cache import version_of
 from extender.cache.cache import Cache
+from extender.engine.decide import VOLUME_BINDING
+from extender.engine.decision import NOTHING_TO_BIND, Chosen
 from extender.errors import BindingFailed, Outdated
 from extender.framework.status import Refusal
 from extender.model.volumes.storage import (
-    SELECTED_NODE_ANNOTATION,
-    ClaimReference,
     PersistentVolume,
     PersistentVolumeClaim,
 )
-from extender.plugins.volume_binding import VolumePlan, plan_volumes
+from extender.plugins.volume_binding import VolumePlan, bound, plan_volumes, selected
 from extender.scheduler.binding.reservations import pre_bind_failed
 from extender.scheduler.scheduler_ports import VolumeWriter
-from extender.scheduler.scheduling_cycle import NOTHING_TO_BIND, VOLUME_BINDING, Chosen
 from extender.table import PodInfo
 
 VOLUME = PersistentVolume.__name__
@@ -153,15 +150,3 @@ class VolumeReservation:
         if isinstance(plan, Refusal):
             raise pre_bind_failed(VOLUME_BINDING, f"binding volumes: {', '.join(plan.reasons)}")
         return plan == VolumePlan()
-
-
-def bound(volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
-    """Returns the volume with a claimRef that names the claim, as a bound volume has it."""
-    reference = ClaimReference(namespace=claim.namespace, name=claim.name, uid=claim.uid)
-    return msgspec.structs.replace(volume, spec=msgspec.structs.replace(volume.spec, claim_ref=reference))
-
-
-def selected(claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeClaim:
-    """Returns the claim with the annotation that selects the node for its new volume."""
-    annotations = {**claim.annotations, SELECTED_NODE_ANNOTATION: node_name}
-    return msgspec.structs.replace(claim, metadata=msgspec.structs.replace(claim.metadata, annotations=annotations))

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from extender.cache.cache import Cache
+from extender.engine.group_members import MemberJudge
 from extender.errors import ExtenderError
 from extender.model.pod import Pod
 from extender.offline.recording.lines import CallLine, PlanLine, RecordedSettings
@@ -21,7 +22,6 @@ from extender.offline.recording.recorder import LIMIT_BYTES, Recorder, RotatingF
 from extender.offline.recording.replay import PLANNED, replay
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
-from extender.scheduler.group_members import MemberJudge
 from extender.verbs.filter import Filter
 from extender.verbs.pod_groups.group_plans import GroupPlans
 from extender.web.calls import Calls

@@ -14,12 +14,12 @@ import pytest
 from examples.rules.gang import GANG, SIZE, whole_gang
 from extender import Handle, Node, Pod, Wait, permit, reserve
 from extender.app.housekeeping import settle
+from extender.engine.decide import SchedulingCycle
 from extender.errors import OutcomeUnknown, Refused
 from extender.plugins.users import ReserveFunction
 from extender.policy.policy import provider
 from extender.queue.queued_pod import Tier
 from extender.runtime.clock import ManualClock, TimeLimit
-from extender.scheduler.scheduling_cycle import SchedulingCycle
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod, make_pv, make_pvc, make_storage_class
 from tests.plugins.users.failures import OfItsOwnBase, Remembered
 from tests.scheduler.world import NAME, World

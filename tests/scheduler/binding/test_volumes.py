@@ -9,13 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from extender.engine.decide import timeouts_of
+from extender.engine.decision import Timeouts
 from extender.errors import ClusterError, Conflict, OutcomeUnknown, Refused
 from extender.model.volumes.storage import SELECTED_NODE_ANNOTATION, PersistentVolume, PersistentVolumeClaim
 from extender.policy.library import Library
 from extender.policy.loading import load
 from extender.policy.policy import provider
 from extender.queue.queued_pod import Tier
-from extender.scheduler.scheduling_cycle import Timeouts, timeouts_of
 from tests.builders import ZONE, expression, make_node, make_pod, make_pv, make_pvc, make_storage_class, node_term
 from tests.scheduler.world import NAME, World
 

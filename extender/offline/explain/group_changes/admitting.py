@@ -33,7 +33,6 @@ from extender.offline.explain.group_changes.trees import (
     without_topology,
 )
 from extender.offline.groups.outcomes import MemberOutcome, admits_all, member_outcomes
-from extender.offline.groups.verdict import decide
 from extender.offline.state import ClusterState
 from extender.runtime.text import counted, quantity
 from extender.table import PodInfo
@@ -86,7 +85,7 @@ def _lower_minimum(state: ClusterState, tree: Tree) -> SuggestedChange | None:
         steps.append(SuggestedChange("min-count", text, given_up, (), set_objects=(group,)))
         return replace(leaf, group=group)
 
-    decision = decide(state, with_leaves(tree, lower))
+    decision = state.engine.decide_group(with_leaves(tree, lower))
     if not steps or not decision.is_success or not decision.placed:
         return None
     return replace(joined(steps), nodes=_nodes(decision))
@@ -100,7 +99,7 @@ def _lower_group_minimum(state: ClusterState, tree: Tree) -> SuggestedChange | N
     if not 0 < count < before:
         return None
     group = with_group_minimum(tree.group, count)
-    decision = decide(state, replace(tree, group=group))
+    decision = state.engine.decide_group(replace(tree, group=group))
     if not decision.is_success:
         return None
     text = f"lower minGroupCount from {before} to {count}; {counted(before - count, 'child group')} would keep waiting"
@@ -115,7 +114,7 @@ def child_groups_that_fit(state: ClusterState, tree: Composite) -> int:
 def decide_children(state: ClusterState, tree: Composite) -> GroupDecision:
     """Returns the decision about the group as if it had no minimum of child groups, so that each child is tried."""
     spec = structs.replace(tree.group.spec, scheduling_policy=CompositeSchedulingPolicy())
-    return decide(state, replace(tree, group=structs.replace(tree.group, spec=spec)))
+    return state.engine.decide_group(replace(tree, group=structs.replace(tree.group, spec=spec)))
 
 
 def _without_topology(state: ClusterState, tree: Tree) -> SuggestedChange | None:
@@ -124,7 +123,7 @@ def _without_topology(state: ClusterState, tree: Tree) -> SuggestedChange | None
     if not groups:
         return None
     free = without_topology(tree)
-    decision = decide(state, free)
+    decision = state.engine.decide_group(free)
     if not admits_all(decision):
         return None
     keys = {group.key for group in groups}
@@ -168,7 +167,7 @@ def _with_copies(state: ClusterState, tree: Tree, template: str, count: int) -> 
     copies = copies_of(state, state.node(template), names).nodes
     objects = [obj for fresh in copies for obj in fresh.all()]
     with state.engine.suppose(objects=objects):
-        decision = decide(state, tree)
+        decision = state.engine.decide_group(tree)
     if not admits_all(decision):
         return None
     # Pods are left out, because controllers create them.
@@ -249,7 +248,7 @@ def _steps_within(state: ClusterState, tree: Tree, search: Search, labels: Mappi
         objects = [obj for step in plan.steps for obj in step.set_objects]
         removed = [state.infos[key] for step in plan.steps for key in step.removed]
         with state.engine.suppose(objects=objects, remove=removed):
-            decision = decide(state, _pinned(changed, labels))
+            decision = state.engine.decide_group(_pinned(changed, labels))
             if admits_all(decision):
                 break
             step = _next_step(state, changed, search, labels)
@@ -344,7 +343,7 @@ def _with_less(state: ClusterState, tree: Tree, pod: Pod, resource: str, amount:
         middle = (least + most) // 2
         plan = _Plan(specs=[(pod.spec, lowered(pod, {resource: candidates[middle]}).spec)])
         changed = with_members(tree, plan.changed)
-        decision = decide(state, changed)
+        decision = state.engine.decide_group(changed)
         if admits_all(decision):
             found, least = (decision, changed), middle + 1
         else:
@@ -363,7 +362,7 @@ def _with_less(state: ClusterState, tree: Tree, pod: Pod, resource: str, amount:
 
 def _best(state: ClusterState, tree: Tree) -> list[MemberOutcome]:
     """Places as many waiting members as fit, and returns the outcome of each."""
-    return list(member_outcomes(decide(state, tree, enforces_gangs=False)))
+    return list(member_outcomes(state.engine.decide_group(tree, enforces_gangs=False)))
 
 
 def _nodes(decision: GroupDecision) -> list[str]:
