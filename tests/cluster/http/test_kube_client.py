@@ -52,13 +52,12 @@ def test_a_replaced_authority_is_no_longer_trusted(tmp_path: Path) -> None:
         client = KubeClient(Kubeconfig(api.kubeconfig(tmp_path)))
         assert get(client) == 200
         api.change_authority(new)
-        with pytest.raises(Refused, match="certificate"):
-            get(client)
         kubeconfig = api.kubeconfig(tmp_path)
         kubeconfig_text = kubeconfig.read_text()
-        kubeconfig.write_text("")  # in the midst of being written
-        with pytest.raises(Refused, match="certificate"):
-            get(client)
+        kubeconfig.write_text("")  # in the midst of being written; before a call fails, nobody reads it
+        for _ in range(2):
+            with pytest.raises(Refused, match="certificate"):
+                get(client)
         kubeconfig.write_text(kubeconfig_text)
         assert wait_until(lambda: _answers(client))
         client.close()
