@@ -189,7 +189,7 @@ class Fence:
     """Records each write, and has a check that this process still leads, which is called just before bytes are sent.
 
     The decision to write may be old: while this process was paused, waited for a lock or opened a connection, another
-    process may have become the leader, even if this one leads again by now. So whoever sends a write calls the check
+    process may have become the leader, even if this one leads again by now. So the sender of a write calls the check
     before the first and the last byte, and for a repetition; no earlier answer of the check would prove anything.
 
     Attributes:
