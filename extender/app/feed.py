@@ -38,8 +38,8 @@ from extender.web.telemetry.metrics import Metrics
 HAND_OVER_SECONDS = 5.0
 _POLL_SECONDS = 0.02
 LEAD_SECONDS = 3.0  # how long a call waits until its replica leads; kube-scheduler waits 5 s for an answer
-# How long a process keeps its lease while it lists a kind again. If watches are always late, only such a list confirms
-# the cache, so a shorter time could end each term before the process has taken over.
+# A process keeps its lease for this time while it lists a kind again. If watches are always late, only such a list
+# confirms the cache, so a shorter time could end each term before the process has taken over.
 RELIST_SECONDS = 30.0
 _RECONCILED_KINDS = (Pod.__name__, ResourceClaim.__name__)
 
