@@ -42,6 +42,7 @@ class Costs:
         if seconds < CHEAP_SECONDS:
             if not self.is_costly(tenant, now):
                 self._costly.pop(tenant, None)
+                self._slow.discard(tenant)
                 self._cheap[tenant] = None
         else:
             self._cheap.pop(tenant, None)
