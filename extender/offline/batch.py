@@ -39,8 +39,9 @@ def answers(
     """Yields the answer to each line, which holds one case as JSON; skips blank lines.
 
     A line is {"name", "cluster": v1 List, "pod", "config"}. The policy in "config" applies to this case; without one,
-    `profiles` apply. An answer is the case's "name" and an explanation (`Explanation.to_dict`), or {"name", "error"} if
-    the line is not a valid case, or takes more than `seconds` (0: no limit).
+    `profiles` apply. An answer is the case's "name" and an explanation (`Explanation.to_dict`), with the "error" if an
+    error ends the attempt; or only {"name", "error"} if the line is not a valid case, or takes more than `seconds`
+    (0: no limit).
     """
     for number, line in enumerate(lines, 1):
         if line.strip():
@@ -54,11 +55,14 @@ def _answer(line: bytes, number: int, profiles: Profiles | None, changes: bool, 
         name = decoded.get("name", name) if isinstance(decoded, dict) else name
         case = msgspec.convert(decoded, Case)
         if case.config:
-            profiles = read_policy(case.config).scheduler_profiles()
+            own = read_policy(case.config).scheduler_profiles()
+            profiles = own.following(profiles.features.version) if profiles else own
         with time_limit(seconds):
             objects, version = to_objects(case.cluster.items or ()), case.cluster.kubernetes_version
             state = ClusterState(objects, profiles, kubernetes_version=version)
             explanation = Explanation(state, state.stored(case.pod))
-            return {"name": name, **explanation.to_dict(changes=changes)}
+            failure = explanation.decision.error
+            ended = {} if failure is None else {"error": ", ".join(failure.reasons)}
+            return {"name": name, **explanation.to_dict(changes=changes), **ended}
     except (msgspec.MsgspecError, ExtenderError, RecursionError, UnicodeDecodeError) as error:
         return {"name": name, "error": f"line {number}: {error}"}

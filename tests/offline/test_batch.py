@@ -8,7 +8,7 @@ import pytest
 
 from extender import Cluster
 from extender.offline.batch import answers
-from tests.builders import Object, make_node, make_pod
+from tests.builders import ZONE, Object, make_device_class, make_node, make_pod, make_resource_claim, with_allocation
 
 
 def line(name: str, pod: Object, *items: Object) -> bytes:
@@ -48,6 +48,31 @@ def test_an_answer_has_the_form_of_an_explanation() -> None:
 def test_cases_do_not_touch_each_other() -> None:
     first, second = answers([line("a", POD, *NODES, FILLER), line("b", POD, *NODES)])
     assert (first["feasible"], second["feasible"]) == (["free"], ["free", "full"])
+
+
+SPREAD = make_pod("p").spread(ZONE, labelSelector={}).obj()
+ZONES = [make_node(zone).label({ZONE: zone}).obj() for zone in "ab"]
+SHARE = "00000000-0000-4000-9000-000000000001"
+PLACED = [make_pod(name).node("a").obj() for name in ("one", "two")]
+
+
+def test_a_case_follows_the_version_of_its_cluster() -> None:
+    case = json.loads(line("case", SPREAD, *ZONES, *PLACED))
+    of_1_38 = {**case, "cluster": {**case["cluster"], "kubernetesVersion": "v1.38.0"}}
+    first, second = answers(json.dumps(each).encode() for each in (case, of_1_38))
+    assert (first["feasible"], second["feasible"]) == (["a", "b"], ["b"])
+
+
+def test_an_error_that_ends_the_attempt_is_named() -> None:
+    device = {"request": "device", "driver": "d", "pool": "p", "device": "x", "shareID": SHARE}
+    held = with_allocation(make_resource_claim("held", "gpu"), {**device, "consumedCapacity": {"memory": "-5Gi"}})
+    objects = [*NODES, make_device_class("gpu"), held, make_resource_claim("wanted", "gpu")]
+    case = json.loads(line("case", make_pod("p").resource_claim("wanted").obj(), *objects))
+    case["cluster"]["kubernetesVersion"] = "v1.38.0"
+    (answer,) = answers([json.dumps(case).encode()])
+    text = 'device d/p/x: consumed capacity "memory" must not be negative, got -5Gi'
+    assert answer["error"].endswith(f"gather allocation state: claim default/held, {text}")
+    assert (answer["pod"], answer["feasible"]) == ("default/p", [])
 
 
 def test_a_case_may_have_its_own_policy() -> None:

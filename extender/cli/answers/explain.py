@@ -286,7 +286,7 @@ def _answer_all(lines: Iterable[bytes], source: Source, changes: bool) -> int:
 
     any_error = False
     for answer in answers(lines, source.profiles(), changes=changes, seconds=source.timeout_seconds):
-        is_error = "error" in answer
+        is_error = "pod" not in answer
         any_error |= is_error
         kind = DocumentKind.CASE_ERROR if is_error else DocumentKind.EXPLANATION
         say(json.dumps(headed(kind, answer), separators=(",", ":")))

@@ -146,6 +146,8 @@ class ExplanationDocument(Document, ExplanationPart):
     """
     name: Any = None
     """With --batch: the name of the case."""
+    error: str | None = None
+    """With --batch: the error that ends the attempt to place the pod, if there is one."""
 
 
 class ExplanationListDocument(Document):
