@@ -125,8 +125,9 @@ class StoragePools:
         accessible = [capacity for capacity in capacities if capacity.node_topology is not None]
         self.bytes: Scores = np.array([units(capacity.capacity) for capacity in accessible], np.int64)
         limits = [capacity.volume_limit for capacity in accessible]
-        self._measure = nano if table.features.behaviours.exact_storage_capacity else units
-        self._largest = [_UNKNOWN if limit is None else self._measure(limit) for limit in limits]
+        self._limits = limits
+        self._is_exact = table.features.behaviours.exact_storage_capacity
+        self._largest: Scores = np.array([_UNKNOWN if limit is None else units(limit) for limit in limits], np.int64)
         selectors = [capacity.node_topology for capacity in accessible if capacity.node_topology is not None]
         self._access: Accessibility = accessibility_by_label_selector(selectors, table)
 
@@ -135,8 +136,12 @@ class StoragePools:
 
         The result is intp[nodes]: the index of the pool, or NONE.
         """
-        wanted = self._measure(size)
-        return self._access.pick(np.array([largest >= wanted for largest in self._largest], np.bool_), (), nodes)
+        size_bytes = units(size)
+        fits = self._largest >= size_bytes
+        if self._is_exact:  # rounded up, or capped, the two may be equal although the volume is larger
+            for pool in np.flatnonzero(self._largest == size_bytes).tolist():
+                fits[pool] = nano(self._limits[pool]) >= nano(size)
+        return self._access.pick(fits, (), nodes)
 
 
 def pools_for(claim: PersistentVolumeClaim, storage_class: StorageClass, table: Table) -> StoragePools | None:
