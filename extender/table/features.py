@@ -15,7 +15,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Behaviours:
-    """What kube-scheduler does since some version, and no feature gate switches. The defaults are those of 1.37."""
+    """Behaviour of kube-scheduler that depends on its version, not on a gate. The defaults are those of 1.37."""
 
     empty_spread_selector_counts: bool = False
     """A spread constraint with `labelSelector: {}` counts every pod of the namespace; before 1.38, none.
@@ -102,7 +102,7 @@ class Behaviours:
 
 @dataclass(frozen=True, slots=True)
 class VersionChoices:
-    """What a user has set: gates by name, and a version; None if the version of the cluster is followed."""
+    """The gates that a user has set, by name, and a version; None if the version of the cluster is followed."""
 
     version: str | None = None
     gates: Mapping[str, bool] = field(default_factory=dict)
