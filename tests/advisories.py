@@ -30,7 +30,7 @@ def verdict(report: str, *, required: bool) -> tuple[str, int]:
 
 
 if __name__ == "__main__":
-    audit = [Path(sys.executable).parent / "pip-audit", *COMMAND, "--format", "json"]
+    audit: list[str | Path] = [Path(sys.executable).parent / "pip-audit", *COMMAND, "--format", "json"]
     text, status = verdict(
         subprocess.run(audit, capture_output=True, text=True, check=False).stdout,
         required=os.environ.get("ADVISORIES") == "required",

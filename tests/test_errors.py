@@ -12,7 +12,7 @@ from extender import errors
 PACKAGE = Path(errors.__file__).parent
 
 
-def declared() -> dict[str, type[BaseException]]:
+def declared() -> dict[str, type]:
     return {
         name: found
         for name, found in inspect.getmembers(errors, inspect.isclass)

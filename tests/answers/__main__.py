@@ -11,7 +11,8 @@ import time
 from functools import partial
 
 from extender.errors import ExtenderError
-from tests.answers.checks import CHECKS, Check, faults
+from tests.answers.case import Check
+from tests.answers.checks import CHECKS, faults
 from tests.answers.clusters import CHUNK, drawn
 from tests.builders import Object
 from tests.conformance.reduction import reduced

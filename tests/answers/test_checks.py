@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.answers.checks import Check, check_drain, check_group, check_order, check_redaction, faults
+from tests.answers.case import Check
+from tests.answers.checks import check_drain, check_group, check_order, check_redaction, faults
 from tests.answers.smaller import check_smaller
 from tests.builders import Object, make_node, make_pod, make_pod_group, make_storage_class
 

@@ -77,7 +77,7 @@ class Running:
     @property
     def answer(self) -> tuple[object, object]:
         """What the rule in force answers, and the word that it has imported."""
-        rule = self.policy.profiles[0].predicates[-1].decorated  # type: ignore[attr-defined]  of a user
+        rule = self.policy.profiles[0].predicates[-1].decorated  # type: ignore[attr-defined]  # of a user
         assert isinstance(rule, PredicateFunction)
         return rule(None, None), rule.function.__globals__["WORD"]
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from extender import NodeInfo, Pod, PodInfo, Rows, Table, predicate
+from extender import Node, NodeInfo, Pod, PodInfo, Rows, Table, predicate
 from extender.framework.find_fit import find_fit
 from extender.framework.profile import Profile
 from extender.plugins.users import OfflineHost
@@ -22,7 +22,7 @@ from tests.framework.cluster import pod_info, table_of
 NODES, PODS_ON_EACH, DECISIONS = 5000, 30, 15
 
 
-def reads_a_label(pod: Pod, node: Any) -> bool:
+def reads_a_label(pod: Pod, node: Node) -> bool:
     return node.labels.get("zone") != "x"
 
 

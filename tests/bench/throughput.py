@@ -88,7 +88,7 @@ def _beside_noop(names: bool) -> Callable[[Setting], Scheduling]:
     @contextmanager
     def run(setting: Setting) -> Iterator[dict[str, Process]]:
         port = free_port()
-        command = [setting.binaries["noopext"], f"--address=127.0.0.1:{port}"]
+        command: list[str | Path] = [setting.binaries["noopext"], f"--address=127.0.0.1:{port}"]
         url, verbs = f"http://127.0.0.1:{port}/scheduler", ("filter", "prioritize")
         entry = extender_entry(url, names=names, verbs=verbs, httpTimeout="10s")
         with _process("noopext", command, setting) as noop, _stock(setting, entry) as stock:
@@ -126,7 +126,7 @@ def _own_loop(setting: Setting) -> Iterator[dict[str, Process]]:
 @contextmanager
 def _bindings_alone(setting: Setting) -> Iterator[dict[str, Process]]:
     """A Go client that decides nothing and posts Bindings: as many as the API server takes."""
-    command = [setting.binaries["bindonly"], f"--kubeconfig={setting.plane.kubeconfig}"]
+    command: list[str | Path] = [setting.binaries["bindonly"], f"--kubeconfig={setting.plane.kubeconfig}"]
     with _process("bindonly", command, setting) as client:
         yield {"scheduler": client}
 

@@ -115,7 +115,7 @@ def grouped_pods(workload: str, pods: int) -> Iterator[Object]:
     """Yields groups of one of GROUPS with so many pods in all: first the PodGroups, then the pods, group by group."""
     groups = GROUPS[workload]
     names = [f"{workload}-{number:04}" for number in range(pods // groups.members)]
-    constraints = {"schedulingConstraints": {"topology": [{"key": _RACK}]}} if groups.rack else {}
+    constraints: Object = {"schedulingConstraints": {"topology": [{"key": _RACK}]}} if groups.rack else {}
     for name in names:
         yield make_pod_group(name, groups.members if groups.gang else None, **constraints)
     for name in names:

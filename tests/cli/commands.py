@@ -25,5 +25,5 @@ def extender(*arguments: str, given: str | None = None) -> CompletedProcess[str]
             main()
         except SystemExit as ended:
             status = int(ended.code or 0)
-    printed, errors = (stream.buffer.getvalue().decode() for stream in (stdout, stderr))  # type: ignore[attr-defined] # BytesIO
+    printed, errors = (stream.buffer.getvalue().decode() for stream in (stdout, stderr))
     return CompletedProcess(arguments, status, printed, errors)

@@ -302,7 +302,16 @@ def test_a_snapshot_that_does_not_fit_on_a_device_names_it() -> None:
 
 def test_a_file_that_grows_too_large_is_a_failure_too(tmp_path: Path) -> None:
     script, output = Path(sys.executable).parent / "extender", tmp_path / "cluster.json"
-    command = ["/bin/sh", "-c", 'ulimit -f 1; exec "$0" "$@"', script, "snapshot", *ON_EXAMPLE, "-o", output]
+    command: list[str | Path] = [
+        "/bin/sh",
+        "-c",
+        'ulimit -f 1; exec "$0" "$@"',
+        script,
+        "snapshot",
+        *ON_EXAMPLE,
+        "-o",
+        output,
+    ]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stderr) == (1, f"error: {output}: File too large\n")
 
@@ -327,7 +336,7 @@ def test_a_failed_read_is_reported_with_the_file_as_faulty_input(arguments: list
 
 def test_a_closed_standard_input_is_faulty_input() -> None:
     script = Path(sys.executable).parent / "extender"
-    command = ["/bin/sh", "-c", 'exec "$0" explain --cluster - <&-', script]
+    command: list[str | Path] = ["/bin/sh", "-c", 'exec "$0" explain --cluster - <&-', script]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stderr) == (2, "error: -: standard input is closed\n")
 

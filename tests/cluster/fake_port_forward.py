@@ -7,14 +7,14 @@ import hashlib
 import socket
 import struct
 import threading
-from collections.abc import Mapping
 from contextlib import suppress
+from email.message import Message
 
 _GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _BINARY, _CLOSE = 2, 8
 
 
-def bridge(client: socket.socket, headers: Mapping[str, str], port: int) -> None:
+def bridge(client: socket.socket, headers: Message, port: int) -> None:
     """Accepts the WebSocket, and carries its bytes to and from the port until one side ends."""
     accepted = base64.b64encode(hashlib.sha1((headers["Sec-WebSocket-Key"] + _GUID).encode()).digest()).decode()
     client.sendall(

@@ -161,7 +161,7 @@ def _wanted() -> st.SearchStrategy[tuple[str, ...]]:
 
 
 def _fields(**more: list[Any]) -> st.SearchStrategy[Object]:
-    count = st.one_of(st.just({}), st.just({"count": 2}), st.just({"allocationMode": "All"}))
+    count: st.SearchStrategy[Object] = st.one_of(st.just({}), st.just({"count": 2}), st.just({"allocationMode": "All"}))
     others = _some(
         tolerations=[[{"operator": "Exists"}]],
         capacity=[{"requests": {"memory": amount}} for amount in ("3Gi", "20Gi", "50Gi")],

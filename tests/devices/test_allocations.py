@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -63,7 +63,7 @@ def test_kept_allocations_equal_new_ones(claim: Object, happened: Sequence[Chang
 
 
 @pytest.fixture(scope="module")
-def little_remembered() -> None:
+def little_remembered() -> Iterator[None]:
     """Journals drop removed keys at once, so that readers start over."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Journal.__init__, "__defaults__", (1,))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -20,14 +21,22 @@ def test_a_pod_of_a_live_cluster_is_explained(control_plane: ControlPlane) -> No
     control_plane.client.create(
         nodes[0].obj(), nodes[1].taint("dedicated", "other").obj(), make_pod("p").req(cpu="1").obj()
     )
-    command = [EXTENDER, "explain", "default/p", "--kubeconfig", control_plane.kubeconfig, "-o", "json"]
+    command: list[str | Path] = [
+        EXTENDER,
+        "explain",
+        "default/p",
+        "--kubeconfig",
+        control_plane.kubeconfig,
+        "-o",
+        "json",
+    ]
     told = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout)
     assert "node(s) had untolerated taint(s)" in json.dumps(told)
     assert "open" in json.dumps(told)
 
 
 def test_a_pod_that_is_not_there_is_one_line(control_plane: ControlPlane) -> None:
-    command = [EXTENDER, "explain", "default/none", "--kubeconfig", control_plane.kubeconfig]
+    command: list[str | Path] = [EXTENDER, "explain", "default/none", "--kubeconfig", control_plane.kubeconfig]
     told = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert (told.returncode, told.stderr.strip()) == (
         2,

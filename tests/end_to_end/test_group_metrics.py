@@ -79,7 +79,7 @@ def work(plane: GroupControlPlane, metrics: Callable[[], str]) -> Results:
     Returns what was counted in each of the two steps, and the families.
     """
     client = plane.client
-    rack = {"schedulingConstraints": {"topology": [{"key": "rack"}]}}
+    rack: Object = {"schedulingConstraints": {"topology": [{"key": "rack"}]}}
     # The loop begins with the rack that would be fuller. That one does not take the gang, so it tries the other too.
     # Its taint refuses the members. If it were too small, the loop would not try it, and count fewer attempts.
     client.create(node("small", "4", taint="reserved", rack="small"), node("large", "7", rack="large"))

@@ -6,7 +6,7 @@ import asyncio
 import re
 import socket
 import struct
-from collections.abc import Coroutine
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -60,7 +60,7 @@ class Client:
             raise ClientGoneError from None
         return Request.of(head, body)
 
-    async def unless_gone(self, work: Coroutine[Any, Any, Any]) -> Any:
+    async def unless_gone(self, work: Awaitable[Any]) -> Any:
         """The work's result; cancels it when the client goes first. Raises ClientGoneError."""
         # The client sends nothing before it has its answer, so the first byte is the end or the next request.
         task, leaving = asyncio.ensure_future(work), self._coming()

@@ -41,7 +41,7 @@ def api_of_a_node() -> Iterator[FakeApiServer]:
 @contextmanager
 def started(verb: str, kubeconfig: Path, directory: Path, *flags: str) -> Iterator[Running]:
     port = free_port()
-    command = [EXTENDER, verb, "--kubeconfig", kubeconfig, "--bind", f"127.0.0.1:{port}", *flags]
+    command: list[str | Path] = [EXTENDER, verb, "--kubeconfig", kubeconfig, "--bind", f"127.0.0.1:{port}", *flags]
     process = Process(verb, command, directory / f"{verb}-{port}.log")
     try:
         yield Running(process, port)

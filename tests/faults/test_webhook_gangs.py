@@ -248,7 +248,7 @@ def test_no_gang_is_partly_bound_after_any_death(plane: GroupControlPlane, tmp_p
     random, settling, deaths = Random(SEED), Settling(plane), 0
     create_nodes(plane)
     with cluster(plane, tmp_path) as (extender, scheduler):
-        kills = [
+        kills: list[Callable[[], object]] = [
             lambda: extender.kill(worker_only=False),
             lambda: extender.kill(worker_only=True),
             scheduler.kill,

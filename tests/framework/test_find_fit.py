@@ -9,7 +9,7 @@ import pytest
 
 from extender.framework.find_fit import find_fit
 from extender.framework.profile import Profile
-from extender.framework.rules import Check, Verdict
+from extender.framework.rules import Check, Predicate, Verdict
 from extender.framework.status import Code, Refusal, failed, unresolvable, unschedulable
 from extender.plugins.inter_pod_affinity import InterPodAffinityFilter
 from extender.plugins.node_affinity import NodeAffinityFilter
@@ -61,14 +61,17 @@ def test_the_final_one_of_two_refusals_at_prepare_counts() -> None:
 
 
 def test_only_nodes_that_all_rules_name_can_fit() -> None:
-    rules = [Refusing("A", only=frozenset({"n1", "n2"})), Refusing("B", only=frozenset({"n2", "ghost"}))]
+    rules: list[Predicate] = [
+        Refusing("A", only=frozenset({"n1", "n2"})),
+        Refusing("B", only=frozenset({"n2", "ghost"})),
+    ]
     found = refusals(rules, POD, *NODES)
     assert found.keys() == {"n0", "n1", "n3"}
     assert found["n0"] == unresolvable("", "node(s) didn't satisfy plugin(s) [A B]")
 
 
 def test_no_node_fits_if_rules_name_different_nodes() -> None:
-    rules = [Refusing("A", only=frozenset({"n1"})), Refusing("B", only=frozenset({"n2"}))]
+    rules: list[Predicate] = [Refusing("A", only=frozenset({"n1"})), Refusing("B", only=frozenset({"n2"}))]
     assert set(refusals(rules, POD, *NODES).values()) == {
         unresolvable("", "node(s) didn't satisfy plugin(s) [A B] simultaneously")
     }
@@ -107,7 +110,7 @@ def test_a_node_that_no_rule_names_is_judged_beside_the_pods_nominated_to_it() -
     """As the pod's own nominated node is judged, before the others."""
     awaited = make_pod("awaited").req(cpu="1").priority(5).nominated("n3").obj()
     table = table_of(*NODES, awaited)
-    rules = [Refusing("A", only=frozenset({"n2"})), NodeResourcesFitFilter(), InterPodAffinityFilter()]
+    rules: list[Predicate] = [Refusing("A", only=frozenset({"n2"})), NodeResourcesFitFilter(), InterPodAffinityFilter()]
     pod = pod_info(make_pod("p").req(cpu="1").priority(5).anti_affinity(ZONE, labels={"app": "other"}).obj())
     row = np.array([table.nodes.row_of["n3"]], np.intp)
     assert list(find_fit(Profile("", rules, []), pod, table, row, narrowed=False).feasible) == list(row)

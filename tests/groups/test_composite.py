@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from extender.groups import GroupStatus, decide_group
 from extender.groups.decision import leaf_decisions
 from extender.table import Trial
@@ -9,10 +11,10 @@ from tests.builders import Object, make_composite_pod_group, make_pod_group
 from tests.framework.cluster import table_of
 from tests.groups.deciding import BY_PLACEMENTS, decided, deciding, failing, members, node, nodes_of, tree
 
-IN_RACK = {"schedulingConstraints": {"topology": [{"key": "rack"}]}}
+IN_RACK: Object = {"schedulingConstraints": {"topology": [{"key": "rack"}]}}
 
 
-def child(name: str, count: int, parent: str = "root", **spec: object) -> Object:
+def child(name: str, count: int, parent: str = "root", **spec: Any) -> Object:
     return make_pod_group(name, count, parentCompositePodGroupName=parent, **spec)
 
 

@@ -150,7 +150,7 @@ class _Pod:
         replaced |= {_TLS: str(self._folder), "0.0.0.0": "127.0.0.1", ":8888": f":{self.calls}"}
         replaced |= {":8889": f":{self._probes}"}
         arguments = [_replaced(each, replaced) for each in container["args"]]
-        command = [EXTENDER, *arguments, f"--kubeconfig={self._kubeconfig}"]
+        command: list[str | Path] = [EXTENDER, *arguments, f"--kubeconfig={self._kubeconfig}"]
         return Process(self._name, command, self._log.with_suffix(".extender.log"), environment)
 
     def _kube_scheduler(self, container: Object) -> Process:

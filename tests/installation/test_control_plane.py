@@ -113,7 +113,11 @@ def test_it_configures_a_node_and_undoes_it(
     path.write_text(path.read_text().replace(folder, str(path.parent)))
     kubeconfig = yaml.safe_load(path.read_text())["clientConnection"]["kubeconfig"]
     path.write_text(path.read_text().replace(kubeconfig, str(control_plane.kubeconfig)))
-    command = [control_plane.binaries["kube-scheduler"], f"--config={path}", f"--write-config-to={tmp_path}/written"]
+    command: list[str | Path] = [
+        control_plane.binaries["kube-scheduler"],
+        f"--config={path}",
+        f"--write-config-to={tmp_path}/written",
+    ]
     subprocess.run(command, check=True, capture_output=True, timeout=60)
     flags = ["--scheduler-config", str(path)]
     found = CliRunner().invoke(cli, ["doctor", *flags], env={"KUBECONFIG": "/nonexistent"}).output

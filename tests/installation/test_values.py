@@ -113,7 +113,7 @@ def test_kube_scheduler_starts_with_what_may_be_set(stock_binaries: Binaries, tm
                   "contexts": [{"name": "c", "context": {"cluster": "c"}}], "current-context": "c"}  # fmt: skip
     (tmp_path / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
     written = tmp_path / "written.yaml"
-    command = [
+    command: list[str | Path] = [
         stock_binaries["kube-scheduler"],
         f"--config={tmp_path}/kube-scheduler.yaml",
         f"--write-config-to={written}",

@@ -53,7 +53,7 @@ def calm(alert: str, namespace: str) -> list[dict[str, str]]:
 
 
 def promtool(binaries: Binaries, folder: Path, *arguments: str) -> None:
-    command = [binaries["promtool"], *arguments]
+    command: list[str | Path] = [binaries["promtool"], *arguments]
     ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
@@ -86,7 +86,13 @@ def test_every_alert_is_described_and_leads_to_a_chapter(stock_binaries: Binarie
 
 def test_the_packaged_chart_leads_to_its_home(stock_binaries: Binaries, tmp_path: Path) -> None:
     chart = package(stock_binaries["helm"], tmp_path, "https://forge.example/podseat")
-    command = [stock_binaries["helm"], "template", "x", chart, "--set=metrics.prometheusRule.enabled=true"]
+    command: list[str | Path] = [
+        stock_binaries["helm"],
+        "template",
+        "x",
+        chart,
+        "--set=metrics.prometheusRule.enabled=true",
+    ]
     rendered = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     urls = set(re.findall(r"runbook_url: (.*)#", rendered))
     assert urls == {"https://forge.example/podseat/blob/HEAD/docs/troubleshooting.md"}

@@ -59,7 +59,11 @@ class Pods:
         calls, probes = free_port(), free_port()
         replaced = {"$(EXTENDER_OWN_NAMESPACE)": NAMESPACE, TLS: str(self._directory), "0.0.0.0": "127.0.0.1"}
         replaced |= {":8888": f":{calls}", ":8889": f":{probes}"}
-        command = [EXTENDER, *(_replaced(each, replaced) for each in container_of(self.template)["args"]), *more]
+        command: list[str | Path] = [
+            EXTENDER,
+            *(_replaced(each, replaced) for each in container_of(self.template)["args"]),
+            *more,
+        ]
         environment = [f"--own-namespace={NAMESPACE}", f"--own-address={address}"] if command[1] == "serve" else []
         process = Process(
             name, [*command, *environment, f"--kubeconfig={self.kubeconfig}"], self._directory / f"{name}.log"
@@ -212,7 +216,7 @@ class Rollout:
     def begin(self, command: str, *flags: str) -> subprocess.Popen[str]:
         """Returns the helm that waits, once what it waits for is there."""
         generation = self._generation() if command == "upgrade" else 0
-        words = [*self.helm, command, NAME, self._chart, *flags, "--wait", "--timeout=120s"]
+        words: list[str | Path] = [*self.helm, command, NAME, self._chart, *flags, "--wait", "--timeout=120s"]
         helm = subprocess.Popen(words, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         assert wait_until(lambda: self._generation() > generation), helm.communicate()[0]
         return helm

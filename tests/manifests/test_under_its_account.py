@@ -43,7 +43,7 @@ def test_every_call_is_allowed_from_the_first_list_to_the_release_of_the_lease(
     client.create(*(make_pod(f"low-{i}").req(cpu="1").label(app="low").obj() for i in range(2)))
     with proxy_before(control_plane, Injector(0, NO_FAULTS)) as proxy:
         port = free_port()
-        where = ["--kubeconfig", kubeconfig(control_plane, proxy), "--bind", f"127.0.0.1:{port}"]
+        where: list[str | Path] = ["--kubeconfig", kubeconfig(control_plane, proxy), "--bind", f"127.0.0.1:{port}"]
         container = container_of(client.get("Deployment", NAME, NAMESPACE))
         election = [flag for flag in container["args"] if flag.startswith(("--leader", "--lease", "--own"))]
         election += [f"--own-namespace={NAMESPACE}", "--own-address=10.0.0.1"]

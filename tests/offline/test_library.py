@@ -12,6 +12,7 @@ import yaml
 
 from extender import Cluster, ExtenderError, Listing, Recording, Scenario, replay
 from extender.errors import ConfigurationError
+from extender.offline.policy_forms import AnyPolicy
 from extender.policy.loading import read
 from tests.builders import make_node, make_pod
 from tests.cluster.fake_api import NODES, PODS, answer, fake_api
@@ -74,7 +75,7 @@ def test_without_a_kubeconfig_the_error_says_what_is_missing(monkeypatch: pytest
 def test_a_policy_is_taken_in_every_form(form: str, tmp_path: Path, cluster: Cluster) -> None:
     path = tmp_path / "policy.yaml"
     path.write_text(yaml.safe_dump(POLICY))
-    forms = {
+    forms: dict[str, AnyPolicy] = {
         "path": path,
         "text of a path": str(path),
         "mapping": POLICY,

@@ -92,7 +92,7 @@ def refusals_for(*objects: Object) -> dict[str, Refusal]:
     return refusals(VolumeZone(), POD, *NODES, *objects)
 
 
-EPHEMERAL = {"ephemeral": {"volumeClaimTemplate": {}}}
+EPHEMERAL: Object = {"ephemeral": {"volumeClaimTemplate": {}}}
 
 
 def storage_class(**fields: Any) -> StorageClass:

@@ -14,10 +14,10 @@ from extender.errors import ConfigurationError
 from extender.framework.profile import Profiles
 from extender.policy.loading import read
 from tests.builders import Object
-from tests.conformance.answered import ask
 from tests.conformance.cases import KINDS, cases
 from tests.conformance.draft import Dice
 from tests.conformance.judge import differences
+from tests.conformance.stock import ask
 from tests.conformance.uniform import BACKEND
 from tests.policy.configurations import configuration
 from tests.stock.build import Binaries

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from extender.plugins.registry import INTERESTS
 from extender.queue.backoff import priority_sort
 from extender.queue.priority_queue import PriorityQueue
-from extender.queue.queued_pod import QueuedPod
+from extender.queue.queued_group import Entity
 from extender.runtime.clock import ManualClock
 from tests.builders import make_pod
 from tests.queue.queueing import Told, info
@@ -27,11 +28,11 @@ class Ordered:
             clock.advance(1)
             self.queue.add(info(make_pod(str(name))))
 
-    def order(self, pod: QueuedPod) -> tuple[Any, ...]:
+    def order(self, pod: Entity) -> tuple[Any, ...]:
         return (self.keys[int(pod.info.pod.name)], *priority_sort(pod))
 
     def popped(self) -> list[int]:
-        pods = iter(lambda: self.queue.pop(0), None)
+        pods: Iterator[Entity] = iter(lambda: self.queue.pop(0), None)
         return [int(pod.info.pod.name) for pod in pods]
 
 

@@ -6,6 +6,7 @@ are broken by the same choice. Between attempts binds end in any order, pods are
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
@@ -210,7 +211,7 @@ def _shaped(pod: PodBuilder, random: Random) -> PodBuilder:
     return pod
 
 
-_SHAPES = (
+_SHAPES: tuple[Callable[[PodBuilder, dict[str, str], Random], PodBuilder], ...] = (
     lambda pod, app, random: pod.spread(ZONE, max_skew=random.randint(1, 3), labels=app),
     lambda pod, app, random: pod.spread(HOSTNAME, max_skew=random.randint(1, 3), soft=True, labels=app),
     lambda pod, app, _: pod.affinity(ZONE, labels=app),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,7 +31,7 @@ class AtPermit:
         return self.state == "allowed"
 
 
-def two_of(placed: Set[str]) -> Set[str]:
+def two_of(placed: Collection[str]) -> Collection[str]:
     return placed if len(placed) >= 2 else frozenset()
 
 

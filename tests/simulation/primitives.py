@@ -72,7 +72,7 @@ class Primitives:
             concurrent.futures.Future: self.future,
         }
         modules = [module for name, module in sys.modules.items() if name.startswith("extender.")]
-        changes = [
+        changes: list[tuple[object, str, object, object]] = [
             (module, name, value, instead[value])
             for module in modules
             for name, value in vars(module).items()

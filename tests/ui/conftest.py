@@ -58,7 +58,7 @@ class Browser:
 
     def complaints(self) -> list[str]:
         """Returns the console's messages: errors of the script and violations of the Content-Security-Policy."""
-        return [line["message"] for line in self.driver.get_log("browser")]
+        return [line["message"] for line in self.driver.get_log("browser")]  # type: ignore[no-untyped-call]  # of Selenium
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from extender.errors import ExtenderError
 from extender.framework.profile import Profiles
 from extender.model.kinds import KINDS
 from extender.plugins.registry import default_profile
-from extender.runtime.clock import ManualClock
+from extender.runtime.clock import Clock, ManualClock
 from extender.runtime.ports import Binding, Check, Telemetry, always
 from extender.table import PodInfo, Table
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
@@ -28,7 +28,7 @@ TREES = FeatureGates(generic_workload=True, topology_aware_workload_scheduling=T
 
 def cache_of(
     *objects: Object,
-    clock: ManualClock | None = None,
+    clock: Clock | None = None,
     ttl_seconds: float = 30.0,
     features: FeatureGates = DEFAULT_FEATURES,
 ) -> Cache:
@@ -44,7 +44,7 @@ def tell(cache: Cache, objects: Iterable[Object]) -> None:
         cache.changed(obj["kind"], msgspec.convert(obj, KINDS[obj["kind"]].type))
 
 
-def args(pod: Object, *, names: list[str] | None = None, nodes: list[Object] | None = None) -> bytes:
+def args(pod: Object, *, names: Sequence[str] | None = None, nodes: list[Object] | None = None) -> bytes:
     """A filter or prioritize request as Go writes it."""
     listed = None if nodes is None else {"metadata": {}, "items": nodes}
     return json.dumps({"Pod": pod, "Nodes": listed, "NodeNames": names}).encode()

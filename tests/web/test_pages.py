@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from extender.web.access import is_loopback
-from extender.web.answers import Answer
+from extender.web.answers import Answer, Page
 from extender.web.app import PageServer
 from tests.web.servers import Wire, get, post
 
@@ -29,7 +29,7 @@ def _echo(query: Mapping[str, list[str]], accept: str) -> Answer:
 
 @pytest.fixture
 def served() -> Iterator[PageServer]:
-    pages = {"/echo": _echo, "/raise": _raise, "/debug/echo": _echo, "/split": _split}
+    pages: dict[str, Page] = {"/echo": _echo, "/raise": _raise, "/debug/echo": _echo, "/split": _split}
     body_actions = {"/simulate": lambda body: Answer(200, body)}
     server = PageServer("127.0.0.1", 0, pages, {"/act": _echo}, body_actions=body_actions)
     server.start()

@@ -41,7 +41,7 @@ T = TypeVar("T")
 _RESOURCES = {resource.value.rpartition("/")[2]: resource for resource in Resource if resource is not Resource.WILDCARD}
 _ACTIONS = {"".join(map(str.title, name.split("_"))): action for name, action in Action.__members__.items()}
 P = ParamSpec("P")
-R = TypeVar("R")
+R = TypeVar("R", covariant=True)
 _THREE = 3
 _HANDLE = "handle"
 _LONGEST = 300  # characters of an error; the message of an event has 1024 for everything

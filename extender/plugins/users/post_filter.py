@@ -16,7 +16,7 @@ from extender.plugins.users.rule_calls import sendable
 from extender.table import PodInfo, Table
 
 P = ParamSpec("P")
-R = TypeVar("R")
+R = TypeVar("R", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)

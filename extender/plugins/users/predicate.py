@@ -23,7 +23,7 @@ from extender.table import NodeInfo, PodInfo, Table
 from extender.table.labels import BoolColumn, Rows
 
 P = ParamSpec("P")
-R = TypeVar("R")
+R = TypeVar("R", covariant=True)
 MAX_REASONS: Final = 256
 """The most distinct reasons that a rule may give for one pod, because each reason costs an array over all nodes."""
 

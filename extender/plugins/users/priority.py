@@ -22,7 +22,7 @@ from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 
 P = ParamSpec("P")
-R = TypeVar("R")
+R = TypeVar("R", covariant=True)
 Floats = NDArray[np.float64]
 
 

@@ -18,7 +18,7 @@ from extender.plugins.users.rule_calls import answer_of, sendable
 from extender.table import PodInfo, Table
 
 P = ParamSpec("P")
-R = TypeVar("R")
+R = TypeVar("R", covariant=True)
 
 
 class PodFunction(RuleFunction[P, R]):

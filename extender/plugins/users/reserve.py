@@ -18,7 +18,7 @@ from extender.plugins.users.rule_calls import sendable
 from extender.runtime.clock import Deadline
 
 P = ParamSpec("P")
-R = TypeVar("R")
+R = TypeVar("R", covariant=True)
 F = TypeVar("F", bound=Callable[..., object])
 
 

@@ -14,8 +14,8 @@ from click.testing import CliRunner, Result
 
 from extender.cli.main import cli
 from extender.cli.output import output_formats
-from extender.cli.output.jsonpath import template_of
-from extender.cli.output.listing import in_order, path_of, selector_of
+from extender.cli.output.jsonpath import path_of, template_of
+from extender.cli.output.listing import in_order, selector_of
 from tests.builders import make_node, make_pod
 
 ROOT = Path(__file__).parents[3]
@@ -109,7 +109,7 @@ def test_the_list_of_pending_pods_is_selected_and_sorted(tmp_path: Path) -> None
 
 
 def test_items_are_sorted_by_number_or_text_and_those_without_a_value_come_last() -> None:
-    items = [{"n": "x"}, {}, {"n": 10}, {"n": 9}, {"n": None}]
+    items: list[dict[str, object]] = [{"n": "x"}, {}, {"n": 10}, {"n": 9}, {"n": None}]
     assert in_order(items, path_of(".n")) == [{"n": 9}, {"n": 10}, {"n": "x"}, {}, {"n": None}]
 
 

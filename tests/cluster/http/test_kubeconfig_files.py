@@ -114,7 +114,7 @@ def test_files_are_merged_as_by_kubectl(
             kubeconfig(path, **document)
             for name in FILES:
                 (path.parent / name).write_text(f"{name} of {path}")
-    command = [stock_binaries["kubectl"], "config", "view", "--flatten", "-o", "json"]
+    command: list[str | Path] = [stock_binaries["kubectl"], "config", "view", "--flatten", "-o", "json"]
     environment = {"KUBECONFIG": os.pathsep.join(map(str, paths)), "HOME": str(tmp_path)}
     expected = json.loads(subprocess.run(command, env=environment, capture_output=True, check=True).stdout)
     if all(document is None for document in documents):
@@ -193,7 +193,15 @@ def test_users_are_impersonated_as_by_kubectl(
             **{"current-context": "x"},
         )
         flags = [*(["--as", access.user] if access.user else []), *(f"--as-group={group}" for group in access.groups)]
-        command = [stock_binaries["kubectl"], "get", "--raw", "/version", "--kubeconfig", path, *flags]
+        command: list[str | Path] = [
+            stock_binaries["kubectl"],
+            "get",
+            "--raw",
+            "/version",
+            "--kubeconfig",
+            path,
+            *flags,
+        ]
         subprocess.run(command, env={"HOME": str(tmp_path)}, check=True, capture_output=True)
         client = KubeClient(credentials_of(ClusterAccess((path,), None, access.user, access.groups)))
         with client.get("/version", {}, 10.0) as response:

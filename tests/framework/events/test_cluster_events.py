@@ -30,7 +30,7 @@ A, R = Action, Resource
     ],
 )
 def test_a_registration_covers_special_cases_of_its_event(
-    registered: tuple[R, A], happened: tuple[R, A], hears: bool
+    registered: tuple[Resource, Action], happened: tuple[Resource, Action], hears: bool
 ) -> None:
     assert ClusterEvent(*registered).is_met_by(ClusterEvent(*happened)) is hears
 

@@ -113,7 +113,7 @@ def _jobs() -> list[Object]:
         {"manualSelector": True, "selector": _SELECTOR, "parallelism": 2},
     ]
     jobs = [_of("Job", template=template(**_JOB), **spec) for spec in specs]
-    cron = [{}, {"parallelism": 3, "completions": 2}, {"suspend": True}]
+    cron: list[Object] = [{}, {"parallelism": 3, "completions": 2}, {"suspend": True}]
     made = [
         _of("CronJob", schedule="* * * * *", jobTemplate={"spec": {"template": template(**_JOB), **spec}})
         for spec in cron

@@ -23,7 +23,7 @@ from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.offline.documents.codes import CauseCode
 from extender.offline.manifests.objects import to_objects
-from extender.offline.manifests.snapshot import Redaction
+from extender.offline.manifests.redaction import Redaction
 from extender.offline.recording import recorder as recorder_module
 from extender.offline.recording.lines import RecordedSettings
 from extender.offline.recording.observers import RecordedChanges
@@ -137,7 +137,7 @@ def lines_of(path: Path) -> list[Any]:
     return [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
 
 
-ODD = (
+ODD: tuple[object, ...] = (
     None, True, 0, -1, 1, 7, 100, 2**31, 2**63 - 1, 2**63, 2**70, 0.5, 1e308, "", "\x1b[31m", "9" * 5000, "0-1", "a",
     "10%", "node-1", "1e9", "-1", "a" * 300, "2000-01-01T00:00:00Z", "kubernetes.io/hostname", "In", [], [[]], {},
     {"a": ""},

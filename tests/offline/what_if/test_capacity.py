@@ -131,7 +131,7 @@ def storage(driver_reports: bool = True) -> list[Object]:
 
 
 def with_storage(size: str) -> Object:
-    spec = {"storageClassName": "local", "accessModes": ["ReadWriteOnce"]}
+    spec: Object = {"storageClassName": "local", "accessModes": ["ReadWriteOnce"]}
     spec |= {"resources": {"requests": {"storage": size}}}
     return make_pod("t").volume("v", {"ephemeral": {"volumeClaimTemplate": {"spec": spec}}}).obj()
 

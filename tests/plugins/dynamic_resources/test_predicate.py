@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from extender.framework.rules import Predicate
 from extender.framework.status import Refusal, failed, unresolvable
 from extender.plugins.dynamic_resources import DynamicResourcesFilter
 from extender.plugins.node_resources.fit import NodeResourcesFitFilter
@@ -418,7 +419,7 @@ def test_binding_conditions_time_out(seconds: float, overdue: bool) -> None:
 
 
 BACKED = make_device_class("gpu", f'device.driver == "{GPU}"', extended_resource="example.com/gpu")
-RULES = [NodeResourcesFitFilter(), DynamicResourcesFilter()]
+RULES: list[Predicate] = [NodeResourcesFitFilter(), DynamicResourcesFilter()]
 
 
 def extended(amount: str, *objects: Object, pod: Object | None = None) -> dict[str, Refusal]:

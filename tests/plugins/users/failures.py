@@ -15,7 +15,7 @@ class OfItsOwnBase(BaseException):
 class Failed:
     """Equals the refusal of the rule `mine` if it failed with an error, whatever the error is."""
 
-    __hash__ = None  # type: ignore[assignment]  compared only
+    __hash__ = None  # type: ignore[assignment]  # compared only
 
     def __eq__(self, other: object) -> bool:
         return (

@@ -88,7 +88,7 @@ def test_a_failure_names_the_answer(answer: object, told: str) -> None:
     messages: list[str] = []
 
     class Listening(Remembered):
-        def failed(self, rule: str, error: Exception) -> None:
+        def failed(self, rule: str, error: BaseException) -> None:
             messages.append(str(error))
 
     scores(priority(lambda pod, node: answer).rule("mine", {}, Listening()), POD, *NODES)

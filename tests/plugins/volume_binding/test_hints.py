@@ -17,6 +17,7 @@ from extender.model.volumes.storage import (
 )
 from tests.builders import (
     ZONE,
+    Object,
     PodBuilder,
     make_csi_node,
     make_pod,
@@ -25,7 +26,7 @@ from tests.builders import (
 from tests.plugins.hint_case import claim, helped, read
 from tests.queue.queueing import info
 
-EPHEMERAL = {"ephemeral": {"volumeClaimTemplate": {}}}
+EPHEMERAL: Object = {"ephemeral": {"volumeClaimTemplate": {}}}
 
 
 def storage_class(**fields: Any) -> StorageClass:
