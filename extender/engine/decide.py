@@ -73,7 +73,7 @@ T = TypeVar("T")
 
 
 class Scope(Enum):
-    """What a decision is for, and therefore how much it examines.
+    """The purpose of a decision, which determines how much it examines.
 
     A POD is scheduled alone. A MEMBER of a pod group searches for no victims, because the group preempts as a whole.
     EVERYTHING is for explanations: it also examines what the choice does not need, such as the other nodes if the
