@@ -29,6 +29,7 @@ from extender.runtime.threads import LastingThread
 from extender.table.features import RELEASED, FeatureGates
 from extender.web.telemetry.start_log import log_start
 
+_UNKNOWN = "unknown: "
 _log = logging.getLogger(__name__)
 
 
@@ -80,7 +81,7 @@ def version_to_follow(settings: Settings, policy: Policy) -> Settings:
     """Returns the settings with the version of Kubernetes to follow: the chosen one, else that of the API server.
 
     If neither is known, or the cluster is a file, it is the newest that is released. Logs a warning if the API server
-    does not say its version, or has another one than those that can be followed.
+    has another version than those that can be followed.
 
     Raises:
         ConfigurationError: the credentials cannot be used.
@@ -89,7 +90,7 @@ def version_to_follow(settings: Settings, policy: Policy) -> Settings:
     if version is None and settings.cluster is None:
         address, reported = identify(settings)
         version, warning = followed(reported)
-        if warning is not None:
+        if warning is not None and not reported.startswith(_UNKNOWN):  # the line `start` says why it is unknown
             _log.warning("kubernetes version cluster=%s reported=%r note=%r", address, reported, warning)
     return settings.model_copy(update={"kubernetes_version": version or RELEASED})
 
@@ -106,7 +107,7 @@ def identify(settings: Settings) -> tuple[str, str]:
         try:
             return client.address, reported_version(client)
         except ClusterError as error:
-            return client.address, f"unknown: {error}"
+            return client.address, f"{_UNKNOWN}{error}"
 
 
 def announcement(

@@ -22,7 +22,7 @@ WITHOUT, OF_1_36 = read(profile()), read({**profile(), "kubernetesVersion": "1.3
     [
         pytest.param("v1.38.1", "1.38", False, id="a known version"),
         pytest.param("v1.44.0", "1.38", True, id="a newer version"),
-        pytest.param(None, RELEASED, True, id="not served"),
+        pytest.param(None, RELEASED, False, id="not served"),
     ],
 )
 def test_the_api_server_is_asked(
