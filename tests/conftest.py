@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future
+from signal import SIGHUP, SIGINT, SIGTERM, SIGUSR2
 from threading import Thread
 from typing import Any, TypeVar
 
@@ -125,6 +127,16 @@ def unchanged_logging() -> Iterator[None]:
     handlers, level = root.handlers[:], root.level
     yield
     root.handlers[:], root.level = handlers, level
+
+
+@pytest.fixture(autouse=True)
+def unchanged_signals() -> Iterator[None]:
+    """A command that runs in this process sets handlers, and would leave a later test without Ctrl-C."""
+    handlers = {number: signal.getsignal(number) for number in (SIGHUP, SIGINT, SIGTERM, SIGUSR2)}
+    yield
+    for number, handler in handlers.items():
+        if signal.getsignal(number) is not handler:
+            signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")

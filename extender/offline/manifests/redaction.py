@@ -56,7 +56,7 @@ _KEPT_FIELDS = _words("""
     reclaimPolicy provisioner driver attacher plugin schedulerName creationTimestamp deletionTimestamp startTime
     resourceVersion apiGroup resource allocationMode adminAccess expression declaredFeatures bindMountOptions
     maximumVolumeSize matchAttribute distinctAttribute unhealthyPodEvictionPolicy minAvailable maxUnavailable
-    lastTransitionTime completionMode podReplacementPolicy
+    lastTransitionTime completionMode podReplacementPolicy keyType
 """)
 # The values of these fields are keys of labels, taints or resources, or types of conditions.
 _KEY_FIELDS = _words("""

@@ -305,7 +305,7 @@ SURVIVORS = {
         spec.unhealthyPodEvictionPolicy spec.volumeMode status.declaredFeatures status.phase taint.effect taints.effect
         tolerations.effect tolerations.operator topologySpreadConstraints.nodeAffinityPolicy
         topologySpreadConstraints.nodeTaintsPolicy topologySpreadConstraints.whenUnsatisfiable volumeBindingMode
-        volumeMounts.bindMountOptions""",
+        volumeMounts.bindMountOptions podCertificate.keyType waiting.reason""",
     "numbers, quantities, times and versions": """
         metadata.resourceVersion allocatable.KEY allocatedResources.KEY capacity capacity.KEY default.KEY
         defaultRequest.KEY limits.KEY max.KEY maxLimitRequestRatio.KEY maximumVolumeSize min.KEY overhead.KEY
