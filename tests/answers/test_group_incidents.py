@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.answers.group_incidents import INCIDENTS, judged
+
+pytestmark = pytest.mark.slow
 
 SEED = 20261125
 COUNT = 100

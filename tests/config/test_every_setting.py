@@ -18,7 +18,7 @@ from tests.cluster.fake_api import fake_api
 from tests.running import EXTENDER
 from tests.stock.process import Process, free_port
 
-pytestmark = pytest.mark.processes
+pytestmark = pytest.mark.slow
 
 SOURCES = ("file", "environment", "flags")
 

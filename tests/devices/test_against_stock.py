@@ -14,7 +14,7 @@ from tests.devices.strategies import CLASSES, NODES, claims, rules, slices, take
 from tests.framework.cluster import refusals, scores
 from tests.stock.oracle import Oracle
 
-pytestmark = pytest.mark.stock
+pytestmark = [pytest.mark.stock, pytest.mark.slow]
 
 
 def unlike(item: Object) -> tuple[str, str]:

@@ -40,6 +40,8 @@ from tests.devices.strategies import ATTRIBUTES, CLASSES, GPU, NODES, claims, no
 from tests.framework.cluster import pod_info, table_of
 from tests.stock.oracle import Oracle
 
+pytestmark = pytest.mark.slow
+
 POD = make_pod("p").resource_claim("c").obj()
 
 

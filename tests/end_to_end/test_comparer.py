@@ -26,7 +26,7 @@ from tests.running import ONLY_EXTENDER, RunningExtender
 from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until
 
-pytestmark = pytest.mark.stock
+pytestmark = [pytest.mark.stock, pytest.mark.slow]
 
 
 def compare(extender: RunningExtender) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from tests.stock.control_plane import ControlPlane
 from tests.stock.scraping import scrape
 from tests.stock.waiting import wait_until
 
-pytestmark = pytest.mark.stock
+pytestmark = [pytest.mark.stock, pytest.mark.slow]
 SAME = (
     "pending_pods",
     "pod_scheduling_attempts",

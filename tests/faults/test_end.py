@@ -21,7 +21,7 @@ from tests.running import EXTENDER, Running
 from tests.stock.process import Process, free_port
 from tests.stock.waiting import wait_until
 
-pytestmark = pytest.mark.processes
+pytestmark = pytest.mark.slow
 
 GRACE_SECONDS = 30.0  # terminationGracePeriodSeconds, unless somebody sets it
 BINDING = "/api/v1/namespaces/default/pods/p/binding"

@@ -19,7 +19,7 @@ from tests.group_cases.stage import CasePlane, Stage, Witness, policy_of
 from tests.running import RunningScheduler, schedule
 from tests.stock.build import Binaries
 
-pytestmark = pytest.mark.stock
+pytestmark = [pytest.mark.stock, pytest.mark.slow]
 CASES = {case.id: case for case in all_cases()}
 GATES = "[GenericWorkload+TopologyAwareWorkloadScheduling]"
 FEW = (

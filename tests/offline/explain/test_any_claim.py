@@ -35,6 +35,8 @@ from tests.builders.pod import PodBuilder
 from tests.offline.explain.test_changes import CASES, cases, check_changes, demand, models
 from tests.offline.explain.test_claim_changes import using
 
+pytestmark = pytest.mark.slow
+
 
 @st.composite
 def cases_of_claims(draw: Any, focus: str) -> tuple[Object, list[Object]]:

@@ -29,6 +29,8 @@ from tests.builders import Object, make_composite_pod_group, make_node, make_pod
 from tests.offline.recording.test_hostile import mutated, uses
 from tests.verbs.cluster import PROFILES, TREES, args, tell
 
+pytestmark = pytest.mark.slow
+
 NODES = [f"n{number}" for number in range(6)]
 IN_A_ZONE = {"topology": [{"key": "topology.kubernetes.io/zone"}]}
 GATES = "GenericWorkload=true,TopologyAwareWorkloadScheduling=true,CompositePodGroup=true"

@@ -15,7 +15,7 @@ import pytest
 from tests.stock.process import free_port
 from tests.web.servers import OURS, PATIENCE_SECONDS, ROOT, Server, Wire, extender, get, gunicorn, post
 
-pytestmark = pytest.mark.processes
+pytestmark = pytest.mark.slow
 
 
 def test_readiness_goes_down_while_calls_are_still_answered() -> None:
