@@ -228,8 +228,12 @@ class Election:
 
     @property
     def _is_wanted_by_another(self) -> bool:
-        """True if the lease is free, and was released for another candidate, which takes it within a second."""
-        return not self._lease.holder and self._lease.wanted_by not in ("", self.identity)
+        """True if this candidate gave the lease up for another one, or if it was released for another one.
+
+        The other candidate takes it within a second, or once it expires if the outcome of a write is unknown.
+        """
+        is_left = self._lease.holder == self.identity and self._tenure is None
+        return (is_left or not self._lease.holder) and self._lease.wanted_by not in ("", self.identity)
 
     def _see(self, lease: Lease, now: Moment) -> None:
         """Takes in what the API server returned, and finds out if this process knows how the lease came about.

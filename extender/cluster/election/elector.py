@@ -112,8 +112,11 @@ class LeaderElector:
             try:
                 if not self._eligible():
                     self._stand_back("the cache may be out of date")
-                elif self._election.wanted_by and (self._to_release or self._holds(self._term)):
+                elif self._election.wanted_by and self._election.term(self._clock.moment()):
                     self._stand_back(f"{self._election.wanted_by} asks for it")
+                elif self._to_release and self._settlement.writes.nothing_unsettled():
+                    self._to_release = False
+                    self._release()
                 else:
                     self._advance()
                 self._observe()
@@ -165,6 +168,7 @@ class LeaderElector:
             self._announce(_STOPPED)
         if term and term != self._term:
             logger.info("lease won lease=%s", self._lease.key)
+            self._to_release = False
             self._announce(_WON)
             threading.Thread(target=self._take_over, args=(term,), name="take-over", daemon=True).start()
         elif holder != self._holder and not term:

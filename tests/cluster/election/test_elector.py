@@ -264,6 +264,20 @@ def test_a_leader_leaves_the_lease_to_one_that_is_called(api: FakeApiServer, ele
     assert (first.leading(), second.leading()) == (True, False)
 
 
+def test_a_holder_that_leaves_the_lease_before_it_knows_earlier_writes_may_lead_later(
+    api: FakeApiServer, elect: Elect
+) -> None:
+    caught_up = threading.Event()
+    first = elect("first", caught_up=caught_up.is_set, writes=UnsettledWrites(0.0), asks=True)
+    assert wait_until(lambda: holder(api) == "first")
+    second = elect("second", asks=True)
+    second.hurry(30.0)
+    assert (first.leading(), second.leading()) == (False, True)
+    caught_up.set()
+    first.hurry(30.0)
+    assert (first.leading(), second.leading()) == (True, False)
+
+
 def test_a_candidate_that_does_not_know_the_leases_history_leads_only_once_any_other_has_ceased_to(
     api: FakeApiServer, elect: Elect
 ) -> None:
