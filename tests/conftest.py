@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future
 from signal import SIGHUP, SIGINT, SIGTERM, SIGUSR2
@@ -130,13 +131,19 @@ def unchanged_logging() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def unchanged_signals() -> Iterator[None]:
-    """A command that runs in this process sets handlers, and would leave a later test without Ctrl-C."""
+def unchanged_process() -> Iterator[None]:
+    """A command that runs in this process sets handlers of signals, and imports rules from the folder of its policy."""
     handlers = {number: signal.getsignal(number) for number in (SIGHUP, SIGINT, SIGTERM, SIGUSR2)}
+    path, modules = sys.path[:], set(sys.modules)
     yield
     for number, handler in handlers.items():
         if signal.getsignal(number) is not handler:
             signal.signal(number, handler)
+    if sys.path != path:
+        for name in sys.modules.keys() - modules:
+            if str(getattr(sys.modules[name], "__file__", None)).startswith(tuple({*filter(None, sys.path)} - {*path})):
+                del sys.modules[name]
+        sys.path[:] = path
 
 
 @pytest.fixture(scope="session")
