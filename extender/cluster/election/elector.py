@@ -110,13 +110,13 @@ class LeaderElector:
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
+                if self._to_release and self._settlement.writes.nothing_unsettled():
+                    self._to_release = False
+                    self._release()
                 if not self._eligible():
                     self._stand_back("the cache may be out of date")
                 elif self._election.wanted_by and self._election.term(self._clock.moment()):
                     self._stand_back(f"{self._election.wanted_by} asks for it")
-                elif self._to_release and self._settlement.writes.nothing_unsettled():
-                    self._to_release = False
-                    self._release()
                 else:
                     self._advance()
                 self._observe()
@@ -148,16 +148,14 @@ class LeaderElector:
                 self._election.asked(lease, self._clock.moment())
 
     def _stand_back(self, reason: str) -> None:
-        if self._election.term(self._clock.moment()):
-            logger.warning("no longer the leader lease=%s reason=%r", self._lease.key, reason)
-            self._election.abdicate()
-            self._term = 0
-            self._announce(_STOPPED)
-            self._to_release = True
-        if self._to_release and self._settlement.writes.nothing_unsettled():
-            self._to_release = False
-            self._release()
-        self._stopping.wait(_PROBE_SECONDS)
+        if not self._election.term(self._clock.moment()):
+            self._stopping.wait(_PROBE_SECONDS)
+            return
+        logger.warning("no longer the leader lease=%s reason=%r", self._lease.key, reason)
+        self._election.abdicate()
+        self._term = 0
+        self._announce(_STOPPED)
+        self._to_release = True
 
     def _observe(self) -> None:
         """Logs a change of the leader. If this process has become the leader, starts to prepare for its term."""
