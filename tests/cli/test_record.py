@@ -79,6 +79,7 @@ def test_the_exit_status_shows_that_decisions_differ(tmp_path: Path) -> None:
         pytest.param(["replay", "none.gz"], "error: none.gz: No such file or directory", id="no file"),
         pytest.param(["replay", "text"], "error: text: this is not a recording", id="no recording"),
         pytest.param(["replay", "served.gz", "--policy", "text"], "error: text: ", id="no policy"),
+        pytest.param(["upgrade-check", "cut.gz", "--to", "1.38"], "error: cut.gz: the file is cut off", id="cut off"),
         pytest.param(["record", "r", "--kubeconfig", "none"], "error: kubeconfig: no such file", id="no cluster"),
         pytest.param(["record", "no/r", "--kubeconfig", "text"], "error: record: no such directory", id="no folder"),
     ],
@@ -90,6 +91,7 @@ def test_wrong_input_is_one_line_and_status_2(
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text").write_text("nothing\n")
+    (tmp_path / "cut.gz").write_bytes(b"\x1f\x8b")
     shutil.copy(SHIPPED, tmp_path / "served.gz")
     told = extender(*arguments)
     assert told.returncode == 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 import sys
 from functools import partial
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
 DIFFERS = DOES_NOT_FIT
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _KEY_BYTES = 16
-_HEAD_BYTES = 4096
 _KEY_HELP = "file with the secret that the hashes depend on, at least 16 bytes"
 
 
@@ -288,20 +286,11 @@ def _answer(
     gates: str | None = None,
 ) -> NoReturn:
     with input_faults(), answering(), time_limit(timeout):
-        if gates is not None and not any(map(_is_recording, files)):
+        from extender.offline.recording.reading import is_recording
+
+        if gates is not None and not any(map(is_recording, files)):
             sys.exit(_check_snapshots(files, gates, output))
         sys.exit(_replay(files, policy, steps, gates, output))
-
-
-def _is_recording(file: Path) -> bool:
-    """Returns True if the file begins as a recording does. Raises OSError if it cannot be read."""
-    from extender.offline.manifests.files import naming_file
-
-    with naming_file(file), file.open("rb") as stream:
-        packed = stream.read(2) == b"\x1f\x8b"
-        stream.seek(0)
-        begin = gzip.GzipFile(fileobj=stream).read(_HEAD_BYTES) if packed else stream.read(_HEAD_BYTES)
-    return b'"line":"header"' in begin.replace(b" ", b"")
 
 
 def _check_snapshots(files: tuple[Path, ...], gates: str, output: Output) -> int:

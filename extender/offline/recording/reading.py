@@ -54,6 +54,7 @@ MOST_BYTES = MOST_JSON_BYTES
 _LINE_BYTES, _ELEMENT_BYTES = 512, 64
 """The approximate memory that a line, and each list or dict entry in it, takes beyond its text."""
 _STATE_STEPS = 2000
+_HEAD_BYTES = 4096
 
 State = Mapping[tuple[str, str], ObjectLine]
 """(kind, key) -> the last recorded line of the object, for all objects of a cluster."""
@@ -223,6 +224,12 @@ def _line(text: bytes, numbers: NodeNumbers) -> Line:
         numbers.add(line.names)
     numbers.check(line)
     return line
+
+
+def is_recording(path: Path) -> bool:
+    """Returns True if the file begins as a recording of any version does. Raises OSError if it cannot be read."""
+    with naming_file(path), path.open("rb") as file:
+        return b'"line":"header"' in next(_texts(file), b"")[:_HEAD_BYTES].replace(b" ", b"")
 
 
 def _texts(file: BinaryIO) -> Iterator[bytes]:
