@@ -70,10 +70,7 @@ class Cluster:
             OSError: the file cannot be read.
         """
         notes: list[str] = []
-        cluster = cls(())
-        cluster._state = ClusterState.load(Path(path), profiles_of(policy), notes)
-        cluster.notes = notes
-        return cluster
+        return cls._of(ClusterState.load(Path(path), profiles_of(policy), notes), notes)
 
     @classmethod
     def from_kubeconfig(
@@ -99,11 +96,7 @@ class Cluster:
         from extender.offline.live import namespace_of, read_state  # the HTTP client is needed only here
 
         access = live_access(ClusterAccess(listed(path) if path else (), context), "the path of a kubeconfig")
-        state, notes = read_state(access, namespace or namespace_of(access) or "default", profiles_of(policy))
-        cluster = cls(())
-        cluster._state = state
-        cluster.notes = notes
-        return cluster
+        return cls._of(*read_state(access, namespace or namespace_of(access) or "default", profiles_of(policy)))
 
     @classmethod
     def from_objects(cls, items: Iterable[Mapping[str, Any]], policy: AnyPolicy | None = None) -> Self:
@@ -123,10 +116,14 @@ class Cluster:
         Raises:
             ConfigurationError: the policy has faults.
         """
-        copied = type(self)(())
-        copied._state = self._state.copy(profiles_of(policy) or Profiles([default_profile()]))
-        copied.notes = self.notes
-        return copied
+        return self._of(self._state.copy(profiles_of(policy) or Profiles([default_profile()])), self.notes)
+
+    @classmethod
+    def _of(cls, state: ClusterState, notes: list[str]) -> Self:
+        cluster = cls(())
+        cluster._state = state
+        cluster.notes = notes
+        return cluster
 
     @property
     def nodes(self) -> list[str]:

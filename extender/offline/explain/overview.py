@@ -18,6 +18,7 @@ from extender.offline.explain.condition import SchedulerCondition
 from extender.offline.explain.explanation import Explanation
 from extender.offline.explain.group import GroupExplanation
 from extender.offline.groups.verdict import GroupVerdicts
+from extender.offline.manifests.templates import POD_HASH
 from extender.offline.remarks import other_scheduler
 from extender.offline.state import ClusterState
 from extender.runtime.clock import SystemClock, known_so_far
@@ -25,7 +26,6 @@ from extender.runtime.near_names import with_suggestion
 from extender.runtime.questions import seconds_left
 from extender.runtime.text import age_of, aligned, counted, printable
 
-_TEMPLATE_HASH = "pod-template-hash"
 SHARE = 0.2
 """The part of the remaining time that the decision about one pod of a list may take."""
 FITS = "fits on a node now"
@@ -278,7 +278,7 @@ def _workload(pod: Pod) -> str:
     owner = pod.controller
     if owner is None:
         return ""
-    template_hash = pod.labels.get(_TEMPLATE_HASH)
+    template_hash = pod.labels.get(POD_HASH)
     if owner.kind == "ReplicaSet" and template_hash and owner.name.endswith(f"-{template_hash}"):
         return f"Deployment {owner.name.removesuffix(f'-{template_hash}')}"
     return f"{owner.kind} {owner.name}"

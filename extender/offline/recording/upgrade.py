@@ -11,6 +11,7 @@ from extender.engine import Decision
 from extender.framework.profile import Profiles
 from extender.offline.state import ClusterState
 from extender.policy.kubernetes_versions import by_name, changes, upgraded
+from extender.preemption import Candidate
 from extender.runtime.text import MOST_ROWS, Cells, counted, cut, listed, printable
 from extender.table.features import Behaviours, FeatureGates, with_values
 
@@ -180,21 +181,19 @@ def _outcome(decision: Decision) -> object:
     """Returns what must be equal for two decisions to be the same: the best nodes, or else where pods are evicted."""
     if decision.feasible:
         return sorted(decision.best)
-    preemption = decision.preemption
-    if preemption is None or preemption.nominated_node is None:
+    eviction = _eviction(decision)
+    if eviction is None:
         return sorted((node, refusal.code, refusal.reasons) for node, refusal in decision.refusals.items())
-    victims = preemption.candidates[preemption.nominated_node].victims
-    return preemption.nominated_node, [victim.uid for victim in victims]
+    return eviction.node, [victim.uid for victim in eviction.victims]
 
 
 def _shown(decision: Decision) -> str:
     if decision.feasible:
         return listed(sorted(decision.best), _MOST_PODS)
-    preemption = decision.preemption
-    if preemption is None or preemption.nominated_node is None:
+    eviction = _eviction(decision)
+    if eviction is None:
         return decision.message
-    victims = preemption.candidates[preemption.nominated_node].victims
-    return f"{preemption.nominated_node}, evicting {listed([victim.pod.key for victim in victims], _MOST_PODS)}"
+    return f"{eviction.node}, evicting {listed([victim.pod.key for victim in eviction.victims], _MOST_PODS)}"
 
 
 def _what(before: Decision, after: Decision) -> str:
@@ -202,8 +201,12 @@ def _what(before: Decision, after: Decision) -> str:
         return "get another node"
     if before.feasible or after.feasible:
         return "no longer fit" if before.feasible else "get a node"
-    return "get other victims" if _evicts(before) and _evicts(after) else "get another refusal"
+    return "get other victims" if _eviction(before) and _eviction(after) else "get another refusal"
 
 
-def _evicts(decision: Decision) -> bool:
-    return decision.preemption is not None and decision.preemption.nominated_node is not None
+def _eviction(decision: Decision) -> Candidate | None:
+    """Returns the node that preemption chooses for the pod, with the victims; None if no eviction helps."""
+    preemption = decision.preemption
+    if preemption is None or preemption.nominated_node is None:
+        return None
+    return preemption.candidates[preemption.nominated_node]
