@@ -117,7 +117,8 @@ def announcement(
 
     def announce() -> None:
         address, reported = identify(settings)
-        if followed(reported)[1] is None and followed(reported)[0] != settings.kubernetes_version:
+        version, warning = followed(reported)
+        if warning is None and version != settings.kubernetes_version:
             _log.warning(
                 "kubernetes version cluster=%s reported=%s followed=%s note=%r",
                 address, reported, settings.kubernetes_version, "decisions follow another version than the cluster's",

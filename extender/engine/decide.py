@@ -25,6 +25,7 @@ from uuid import UUID
 import numpy as np
 
 from extender.devices.plan import idle_claim, plan_devices
+from extender.devices.pod_claims import NAME as DEVICES
 from extender.engine.decision import (
     NO_SCORES,
     NOTHING_TO_ALLOCATE,
@@ -63,11 +64,10 @@ from extender.preemption.evaluator import NO_UIDS
 from extender.runtime.ports import Nominating
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
+from extender.volumes.volume_claims import NAME as VOLUME_BINDING
 
 EXTENDER = "Extender"
 """The plugin name of all other extenders. A pod that one of them rejected is tried again after any event."""
-VOLUME_BINDING = "VolumeBinding"
-DEVICES = "DynamicResources"
 
 T = TypeVar("T")
 

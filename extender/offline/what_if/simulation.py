@@ -283,7 +283,7 @@ class Simulation:
     def _decide(self, info: PodInfo) -> Chosen | Failure:
         """Returns the decision about the pod. The replicas of a refused pod share its failure while nothing changes.
 
-        A manifest may ask for 200,000 replicas, of which a few fit.
+        A manifest may ask for 100,000 replicas, of which a few fit.
         """
         journal, last, profile = self.state.table.journal, self._last_refused, self.state.profiles.of(info.pod)
         if last is not None and last.position == journal.now and _are_replicas(last.info, info):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from extender.cache.cache import Cache
 from extender.devices.extended_resources import CLAIM_NAME
 from extender.devices.plan import is_failed, is_overdue, is_ready, pending_claim
-from extender.engine.decide import DEVICES
+from extender.devices.pod_claims import NAME as DEVICES
 from extender.engine.decision import NOTHING_TO_ALLOCATE, Chosen
 from extender.errors import BindingFailed, ClusterError, Outdated
 from extender.model.devices.claims import (

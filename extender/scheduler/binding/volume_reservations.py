@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 from extender.cache.assume_cache import version_of
 from extender.cache.cache import Cache
-from extender.engine.decide import VOLUME_BINDING
 from extender.engine.decision import NOTHING_TO_BIND, Chosen
 from extender.errors import BindingFailed, Outdated
 from extender.framework.status import Refusal
@@ -22,6 +21,7 @@ from extender.plugins.volume_binding import VolumePlan, bound, plan_volumes, sel
 from extender.scheduler.binding.reservations import pre_bind_failed
 from extender.scheduler.scheduler_ports import VolumeWriter
 from extender.table import PodInfo
+from extender.volumes.volume_claims import NAME as VOLUME_BINDING
 
 VOLUME = PersistentVolume.__name__
 CLAIM = PersistentVolumeClaim.__name__
