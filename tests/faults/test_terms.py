@@ -172,13 +172,18 @@ def repeated(duel: Duel) -> None:
 
 def dialled(duel: Duel) -> None:
     """The connection for the Binding opens once another may lead."""
+    _bind_slowly(duel, 4.0)
+    duel.bind("b", duel.second)
+    duel.scene.release_late()
+
+
+def _bind_slowly(duel: Duel, dial_seconds: float) -> None:
+    """Binds a pod by a leader that must open a connection, which takes this long."""
     assert duel.gate is not None
-    duel.gate.dial_seconds = 4.0
+    duel.gate.dial_seconds = dial_seconds
     duel.scene.hold()
     duel.scene.proxy.end_idle()
     duel.bind("a", duel.first)
-    duel.bind("b", duel.second)
-    duel.scene.release_late()
 
 
 def stopped(duel: Duel) -> None:
@@ -191,11 +196,7 @@ def stopped(duel: Duel) -> None:
 
 def stopped_before(duel: Duel) -> None:
     """The process of the leader stands still while the connection for its Binding opens."""
-    assert duel.gate is not None
-    duel.gate.dial_seconds = 1.0
-    duel.scene.hold()
-    duel.scene.proxy.end_idle()
-    duel.bind("a", duel.first)
+    _bind_slowly(duel, 1.0)
     time.sleep(0.5)
     _stand_still(duel)
 
