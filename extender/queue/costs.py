@@ -17,7 +17,7 @@ from extender.queue.queued_group import Entity
 
 CHEAP_SECONDS = 0.1
 COSTLY_SECONDS = 60.0
-"""How long a tenant counts as costly after its last costly attempt."""
+"""A tenant counts as costly for this long after its last costly attempt."""
 FIRST_SLICE_SECONDS = 0.25
 LAST_SLICE_SECONDS = 0.5
 _MANY_TENANTS = 10_000

@@ -34,7 +34,7 @@ from extender.table.labels import ABSENT, Rows
 from extender.verbs.pod_groups.members import rows_in_dry_run
 
 _FEW_NODES = 8
-"""How many nodes are emptied to find one for a single member. To empty all takes a second for 30,000 pods."""
+"""To find a node for a single member, at most this many are emptied. Emptying all takes a second for 30,000 pods."""
 OTHER_NODE = "the pod group is planned with the pod on another node"
 
 

@@ -77,7 +77,7 @@ from extender.verbs.waiting import PAUSE_SECONDS, PAUSES
 
 MOST_PLANS = 8
 REFUSAL_SECONDS = 1.0
-"""How long after its last answer a plan that refuses the group may still be used.
+"""A plan that refuses the group may be used until this long after its last answer.
 
 Changes of the cluster do not end such a plan, because it has no nodes. kube-scheduler asks about the members of one
 pass without a pause.
