@@ -33,6 +33,7 @@ BACKLOG = 6000  # more than are bound while a list takes the place of a watch
 _NAMES = 500
 _TICK_SECONDS = 0.01
 _READY_SECONDS = 300
+_BIND_SECONDS = 30
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,8 @@ class Figure:
     target: float
 
 
-def measured(nodes: int, seconds: float = WATCHED_SECONDS) -> Iterator[Figure]:
-    """Yields each figure."""
+def measured(nodes: int, seconds: float = WATCHED_SECONDS, backlog: int = BACKLOG) -> Iterator[Figure]:
+    """Yields each figure; as many pods as `backlog` wait for the loop at any time, and all must find room."""
     cluster = large_cluster(nodes)
     with LargeApi(cluster.nodes, map(as_served, cluster.pods, count())) as api, tempfile.TemporaryDirectory() as path:
         directory = Path(path)
@@ -55,7 +56,7 @@ def measured(nodes: int, seconds: float = WATCHED_SECONDS) -> Iterator[Figure]:
         with schedule(kubeconfig, directory, "--log-level=error", timeout_seconds=_READY_SECONDS) as loop:
             yield from _start("loop", loop, time.monotonic() - begin)
             api.clock = partial(_cpu_seconds, loop)
-            yield from _pauses("loop", api, _Backlog(api).longest_pause, seconds)
+            yield from _pauses("loop", api, _Backlog(api, backlog).longest_pause, seconds)
             yield Figure("loop: memory at its peak", _memory_mib(loop, "VmHWM"), "MiB", 1536)
         begin = time.monotonic()
         with serve(kubeconfig, directory, "--log-level=error", timeout_seconds=_READY_SECONDS) as webhook:
@@ -142,15 +143,18 @@ def _expire(api: LargeApi, path: str, seconds: float) -> None:
 class _Backlog:
     """Pods of which no two are alike, as many as the loop does not run out of."""
 
-    def __init__(self, api: LargeApi) -> None:
-        self._api, self._added = api, 0
+    def __init__(self, api: LargeApi, size: int) -> None:
+        self._api, self._size, self._added = api, size, 0
         self._pods = iter(pods_to_schedule(VARIED, 5 * BACKLOG))
 
     def longest_pause(self, during: threading.Thread) -> float:
         """Returns the most CPU time without a binding, in seconds."""
         first = len(self._api.bound_at)
         self._top_up()
+        asked = time.monotonic()
         while len(self._api.bound_at) == first:
+            if time.monotonic() - asked > _BIND_SECONDS:
+                raise RuntimeError(f"no pod was bound within {_BIND_SECONDS} s: {first} are, and nodes may be full")
             time.sleep(_TICK_SECONDS)
         begin = self._api.clock()
         during.start()
@@ -161,7 +165,7 @@ class _Backlog:
         return max(later - earlier for earlier, later in pairwise(moments))
 
     def _top_up(self) -> None:
-        while self._added - len(self._api.bound_at) < BACKLOG:
+        while self._added - len(self._api.bound_at) < self._size:
             self._added += 1
             pod = next(self._pods).scheduler(SCHEDULER_NAME).obj()
             self._api.add(PODS, as_served(pod, 2**32 + self._added))

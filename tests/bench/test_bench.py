@@ -30,7 +30,7 @@ def test_the_verbs_are_called_and_bind(stock_binaries: Binaries, tmp_path: Path)
 
 
 def test_processes_are_measured_while_the_whole_cluster_changes() -> None:
-    figures = list(scale.measured(40, seconds=0.2))
+    figures = list(scale.measured(40, seconds=0.2, backlog=100))
     assert {figure.what.split(":")[0] for figure in figures} == {"loop", "webhook"}
     assert min(figure.value for figure in figures) > 0
 
