@@ -29,8 +29,8 @@ from extender.model.pod import Pod
 from extender.offline.manifests.files import load
 from extender.offline.memory import InMemoryCluster
 from extender.runtime.clock import Clock
-from extender.runtime.near_names import did_you_mean, nearest
 from extender.runtime.ports import LONG_AGO, Sink, Telemetry
+from extender.runtime.text import did_you_mean, nearest
 from extender.runtime.unsettled import Evidence, Settlement, UnsettledWrites
 from extender.table.features import FeatureGates
 from extender.web.telemetry.metrics import Metrics

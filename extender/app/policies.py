@@ -27,8 +27,8 @@ from extender.policy.library import Library, fresh_imports
 from extender.policy.loading import load as load_policy
 from extender.policy.policy import Policy, parsed, provider
 from extender.runtime.clock import Clock, SystemClock, TimeLimit
-from extender.runtime.hanging import HangingCalls
 from extender.runtime.ports import Telemetry
+from extender.runtime.threads import HangingCalls
 
 CONFIG_MAP = "configmap:"
 _TRIES = 5

@@ -34,8 +34,7 @@ from extender.framework.profile import Profiles
 from extender.policy.policy import Policy, parsed
 from extender.runtime import process_memory
 from extender.runtime.clock import Clock, TimeLimit
-from extender.runtime.hanging import HangingCalls
-from extender.runtime.threads import LastingThread, Ticker
+from extender.runtime.threads import HangingCalls, LastingThread, Ticker
 from extender.table.features import FeatureGates
 from extender.web.access import CONFIGZ, SIMULATE
 from extender.web.pages import COMPARE, DUMP, LOG_LEVEL, PrivatePages, change_log_level, configz, when_ready

@@ -28,10 +28,9 @@ from extender.cli.reference import reference
 from extender.cli.status_command import status
 from extender.cli.whole_files import os_error_text
 from extender.errors import ConfigurationError, ExtenderError, MalformedInput, TooExpensive, explained
-from extender.runtime.near_names import did_you_mean, with_suggestion
 from extender.runtime.process_memory import GC_THRESHOLDS
 from extender.runtime.product_version import product_commit, product_version
-from extender.runtime.text import printable
+from extender.runtime.text import did_you_mean, printable, with_suggestion
 
 _WIDTH = 120
 USAGE_ERROR = 2

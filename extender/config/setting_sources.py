@@ -22,7 +22,7 @@ from extender.config.settings import (
 )
 from extender.errors import ConfigurationError, MalformedInput
 from extender.runtime import strict_yaml
-from extender.runtime.near_names import did_you_mean, nearest, plainly, with_suggestion
+from extender.runtime.text import did_you_mean, nearest, plainly, with_suggestion
 
 # Variables that Kubernetes sets in every pod for a Service called extender or extender-something.
 _SERVICE_LINK = re.compile(r"_(SERVICE_HOST|SERVICE_PORT\w*|PORT|PORT_\d+_\w+)$")

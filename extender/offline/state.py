@@ -23,7 +23,7 @@ from extender.offline.manifests.templates import workload_of
 from extender.offline.manifests.validation.structure import is_stored
 from extender.plugins.registry import default_profile
 from extender.policy.kubernetes_versions import followed
-from extender.runtime.near_names import did_you_mean, nearest, with_suggestion
+from extender.runtime.text import did_you_mean, nearest, with_suggestion
 from extender.table import PodInfo, Table
 from extender.table.object_index import Objects
 

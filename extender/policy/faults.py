@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from extender.errors import ConfigurationError
-from extender.runtime.near_names import plainly, with_suggestion
+from extender.runtime.text import plainly, with_suggestion
 
 M = TypeVar("M", bound=BaseModel)
 _SHOWN = 60

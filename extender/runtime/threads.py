@@ -1,4 +1,7 @@
-"""Provides threads that are restarted, run periodically or work for callers, and a lock that reports waits."""
+"""Provides threads that are restarted, run periodically or work for callers, and a lock that reports waits.
+
+Warns of a call while it hangs, because a call that never ends would otherwise leave no trace.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Generic, TypeVar
@@ -20,6 +24,10 @@ from extender.runtime.ports import Telemetry
 _log = logging.getLogger(__name__)
 
 OnError = Callable[[str, BaseException], object]
+HANGING_SECONDS = 5.0
+Warn = Callable[[float], object]
+
+
 """Called with the name of a background task and the error that it raised."""
 
 
@@ -308,3 +316,45 @@ class _LockForCaller(AbstractContextManager[None]):
 
     def __exit__(self, *_error: object) -> None:
         self._lock.release()
+
+
+"""Logs that a call has waited this many seconds for its answer."""
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    warn: Warn
+    began_at: float
+    is_logged: bool = False
+
+
+class HangingCalls:
+    """The calls in flight. The owner calls `log` regularly, which warns of calls that hang."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._calls: set[_Call] = set()
+
+    @contextmanager
+    def watch(self, warn: Warn) -> Iterator[None]:
+        """Watches the call that the `with` block makes. If it hangs, `warn` is called once."""
+        call = _Call(warn, self._clock.monotonic())
+        with self._lock:
+            self._calls.add(call)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._calls.remove(call)
+
+    def log(self) -> None:
+        """Warns once of each call that has waited for HANGING_SECONDS."""
+        now = self._clock.monotonic()
+        with self._lock:
+            calls = list(self._calls)
+        for call in calls:
+            seconds = now - call.began_at
+            if seconds >= HANGING_SECONDS and not call.is_logged:
+                call.is_logged = True
+                call.warn(seconds)

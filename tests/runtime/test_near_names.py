@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.runtime.near_names import did_you_mean, nearest, with_suggestion
+from extender.runtime.text import did_you_mean, nearest, with_suggestion
 
 NAMES = ("Pod", "Node", "PersistentVolumeClaim", "CSINode")
 

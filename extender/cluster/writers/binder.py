@@ -11,8 +11,8 @@ import msgspec
 
 from extender.cluster.http.kube_client import Caller
 from extender.errors import Conflict, OutcomeUnknown, Refused
-from extender.runtime.hanging import HangingCalls
 from extender.runtime.ports import Binder, Binding, Check, always
+from extender.runtime.threads import HangingCalls
 
 _log = logging.getLogger(__name__)
 _ENCODE = msgspec.json.Encoder().encode

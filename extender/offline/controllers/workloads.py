@@ -21,8 +21,7 @@ from extender.offline.manifests.admission import admit
 from extender.offline.manifests.objects import SYSTEM_CLASSES, to_pod
 from extender.offline.manifests.templates import POD_HASH, stored_workload
 from extender.offline.state import ClusterState
-from extender.runtime.near_names import did_you_mean, nearest
-from extender.runtime.text import whole_number
+from extender.runtime.text import did_you_mean, nearest, whole_number
 from extender.table import PodInfo
 
 # kubectl's name for a kind of workload -> the kind.

@@ -33,8 +33,7 @@ from extender.offline.html import rendering
 from extender.offline.remarks import remarks_on
 from extender.offline.state import ClusterState
 from extender.runtime.clock import known_so_far
-from extender.runtime.near_names import did_you_mean, nearest
-from extender.runtime.text import counted
+from extender.runtime.text import counted, did_you_mean, nearest
 from extender.table import PodInfo
 from extender.table.labels import Rows
 

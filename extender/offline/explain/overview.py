@@ -22,9 +22,8 @@ from extender.offline.manifests.templates import POD_HASH
 from extender.offline.remarks import other_scheduler
 from extender.offline.state import ClusterState
 from extender.runtime.clock import SystemClock, known_so_far
-from extender.runtime.near_names import with_suggestion
 from extender.runtime.questions import seconds_left
-from extender.runtime.text import age_of, aligned, counted, printable
+from extender.runtime.text import age_of, aligned, counted, printable, with_suggestion
 
 SHARE = 0.2
 """The part of the remaining time that the decision about one pod of a list may take."""

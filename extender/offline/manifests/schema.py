@@ -14,7 +14,7 @@ from typing import Any
 
 from extender.errors import MalformedQuantity
 from extender.model.quantity import nano
-from extender.runtime.near_names import with_suggestion
+from extender.runtime.text import with_suggestion
 
 _LABEL_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 _POLICIES = ("Honor", "Ignore")

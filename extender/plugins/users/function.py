@@ -32,7 +32,7 @@ from extender.model.pod import Pod
 from extender.plugins.users.handle import Handle, RuleHost, RunningProcess, nothing_waits, refuse_in_queue_rule
 from extender.plugins.users.rule_calls import CallEnded, answer_of, described, is_ctrl_c, sendable
 from extender.runtime.clock import Deadline
-from extender.runtime.near_names import with_suggestion
+from extender.runtime.text import with_suggestion
 from extender.table import NodeInfo, Table
 from extender.table.labels import Rows
 

@@ -22,7 +22,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 from extender.errors import DeadlineExceeded, RuleHangs, RuleUnanswered
 from extender.runtime.clock import Clock, Deadline, SystemClock
-from extender.runtime.near_names import with_suggestion
+from extender.runtime.text import with_suggestion
 from extender.runtime.threads import ParkedThreads
 
 T = TypeVar("T")

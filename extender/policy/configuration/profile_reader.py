@@ -47,7 +47,7 @@ from extender.policy.extenders import read_extenders
 from extender.policy.faults import Faults
 from extender.policy.library import Library
 from extender.policy.policy import Policy, with_gates
-from extender.runtime.near_names import with_suggestion
+from extender.runtime.text import with_suggestion
 from extender.table.features import DEFAULT_FEATURES, VersionChoices, features_of
 
 MULTI_POINT = "multiPoint"

@@ -18,9 +18,8 @@ from extender.cluster.writers.binder import ApiBinder, WatchedBinder
 from extender.errors import Conflict, ExtenderError, NotFound, OutcomeUnknown, Refused
 from extender.runtime.clock import ManualClock
 from extender.runtime.fibers import FiberPool
-from extender.runtime.hanging import HangingCalls
 from extender.runtime.ports import Binding, Check, always
-from extender.runtime.threads import log_error
+from extender.runtime.threads import HangingCalls, log_error
 from tests.builders import make_pod
 from tests.cluster.fake_api import PODS, FakeApiServer, Fault, accept_and_hang_up, answer, fake_api, hang, hang_up
 

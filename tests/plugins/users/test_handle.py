@@ -15,8 +15,8 @@ from extender.plugins.users import LiveHost, OfflineHost, put_in_force
 from extender.plugins.users.handle import RunningProcess, nothing_waits
 from extender.plugins.volume_binding import VolumeBindingFilter
 from extender.runtime.clock import NO_LIMIT, ManualClock
-from extender.runtime.hanging import HangingCalls
 from extender.runtime.ports import Telemetry
+from extender.runtime.threads import HangingCalls
 from tests.builders import (
     Builder,
     Object,

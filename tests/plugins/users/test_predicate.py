@@ -19,8 +19,8 @@ from extender.plugins.node_name import NodeName
 from extender.plugins.users import LiveHost, OfflineHost, predicate
 from extender.plugins.users.predicate import MAX_REASONS
 from extender.runtime.clock import NO_LIMIT, ManualClock
-from extender.runtime.hanging import HangingCalls
 from extender.runtime.ports import Telemetry
+from extender.runtime.threads import HangingCalls
 from tests.builders import make_node, make_pod
 from tests.framework.cluster import pod_info, refusals, table_of
 from tests.plugins.users.failures import FAILED, OfItsOwnBase, Remembered

@@ -15,8 +15,8 @@ from extender.model.pod import Pod
 from extender.plugins.users import LiveHost, OfflineHost
 from extender.plugins.users.reserve import permit, post_bind, pre_bind, reserve
 from extender.runtime.clock import NO_DEADLINE, NO_LIMIT, ManualClock, SystemClock, TimeLimit
-from extender.runtime.hanging import HangingCalls
 from extender.runtime.ports import Telemetry
+from extender.runtime.threads import HangingCalls
 from tests.builders import make_pod
 from tests.framework.cluster import pod_info
 from tests.queue.queueing import node

@@ -12,7 +12,7 @@ import re
 from extender.errors import MalformedQuantity
 from extender.model.quantity import NANO, nano
 from extender.model.requests import is_extended, is_pod_level
-from extender.runtime.near_names import with_suggestion
+from extender.runtime.text import with_suggestion
 
 _DNS = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _LABEL = re.compile(_DNS)
