@@ -29,13 +29,12 @@ if TYPE_CHECKING:
     from extender.engine import Decision
     from extender.errors import ExtenderError
     from extender.framework.permit import Wait, WaitingPod
-    from extender.model.devices.claims import ResourceClaim
-    from extender.model.devices.slices import ResourceSlice
+    from extender.model.devices import ResourceClaim, ResourceSlice
     from extender.model.meta import CustomObject
     from extender.model.node import Node
     from extender.model.pod import Pod
-    from extender.model.scheduling.pod_groups import PodGroup
-    from extender.model.volumes.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+    from extender.model.pod_groups import PodGroup
+    from extender.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
     from extender.model.workloads import (
         Namespace,
         PodDisruptionBudget,
@@ -162,13 +161,12 @@ _NAMES = {
     "extender.engine": ("Decision",),
     "extender.errors": ("ExtenderError",),
     "extender.framework.permit": ("Wait", "WaitingPod"),
-    "extender.model.devices.claims": ("ResourceClaim",),
-    "extender.model.devices.slices": ("ResourceSlice",),
+    "extender.model.devices": ("ResourceClaim", "ResourceSlice"),
     "extender.model.meta": ("CustomObject",),
     "extender.model.node": ("Node",),
     "extender.model.pod": ("Pod",),
-    "extender.model.scheduling.pod_groups": ("PodGroup",),
-    "extender.model.volumes.storage": ("CSINode", "PersistentVolume", "PersistentVolumeClaim", "StorageClass"),
+    "extender.model.pod_groups": ("PodGroup",),
+    "extender.model.storage": ("CSINode", "PersistentVolume", "PersistentVolumeClaim", "StorageClass"),
     "extender.model.workloads": (
         "Namespace",
         "PodDisruptionBudget",

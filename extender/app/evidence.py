@@ -9,7 +9,7 @@ from contextlib import suppress
 from extender.cache.cache import Cache
 from extender.cache.pod_states import PodState
 from extender.errors import IllegalTransition
-from extender.model.devices.claims import ResourceClaim
+from extender.model.devices import ResourceClaim
 from extender.runtime.ports import Binding
 
 _log = logging.getLogger(__name__)

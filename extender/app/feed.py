@@ -22,7 +22,7 @@ from extender.cluster.writers.binder import ApiBinder
 from extender.cluster.writers.statuses import ApiActivator
 from extender.config.settings import Settings, host_and_port, labels_of
 from extender.errors import ConfigurationError
-from extender.model.devices.claims import ResourceClaim
+from extender.model.devices import ResourceClaim
 from extender.model.kinds import COSCHEDULING_POD_GROUPS, KINDS, Kind
 from extender.model.meta import Object
 from extender.model.pod import Pod

@@ -21,11 +21,11 @@ from extender.engine.group_members import MemberJudge
 from extender.errors import ConfigurationError
 from extender.framework.permit import Permits
 from extender.framework.profile import PreEnqueueRules, Profile, Profiles
-from extender.model.devices.claims import ResourceClaim
+from extender.model.devices import ResourceClaim
 from extender.model.extender_config import ExtenderConfig
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.model.scheduling.pod_groups import PodGroup
+from extender.model.pod_groups import PodGroup
 from extender.plugins.dynamic_resources import ClaimsExist
 from extender.plugins.gang_scheduling import GroupComplete
 from extender.plugins.registry import interests_of

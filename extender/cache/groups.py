@@ -24,7 +24,7 @@ from extender.groups import Composite, Leaf, Tree
 from extender.groups.group_tree import too_deep
 from extender.model.meta import Object
 from extender.model.pod import Pod
-from extender.model.scheduling.pod_groups import (
+from extender.model.pod_groups import (
     MAX_TREE_DEPTH,
     CompositePodGroup,
     GroupName,

@@ -19,8 +19,7 @@ from extender.devices.inventory.allocated import AllocatedState
 from extender.devices.inventory.class_totals import POOLS, ClassTotals, Expressions, expressions_of
 from extender.devices.inventory.inventory import INVENTORIES, Inventories
 from extender.framework.status import Code
-from extender.model.devices.claims import ResourceClaim
-from extender.model.devices.slices import DeviceClass
+from extender.model.devices import DeviceClass, ResourceClaim
 from extender.runtime.clock import NO_DEADLINE
 from extender.table import Table
 from extender.table.journal import Cursor, Journal

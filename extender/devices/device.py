@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from extender.model.devices.slices import Device, DeviceTaint, ResourceSlice
+from extender.model.devices import Device, DeviceTaint, ResourceSlice
 from extender.model.quantity import nano
 
 PREVENTING_EFFECTS = ("NoSchedule", "NoExecute")

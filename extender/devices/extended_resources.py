@@ -9,16 +9,16 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from extender.model.devices.claims import (
+from extender.model.devices import (
     EXTENDED_RESOURCE_CLAIM_ANNOTATION,
     DeviceClaim,
+    DeviceClass,
     DeviceRequest,
     ExactDeviceRequest,
     RequestMapping,
     ResourceClaim,
     ResourceClaimSpec,
 )
-from extender.model.devices.slices import DeviceClass
 from extender.model.meta import ObjectMeta, OwnerReference
 from extender.model.pod import Container, Pod
 from extender.model.quantity import NANO, nano

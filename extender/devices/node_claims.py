@@ -13,8 +13,7 @@ from extender.devices.extended_resources import with_requests
 from extender.devices.pod_claims import NAME, PodDeviceClaims
 from extender.framework.rules import Verdict
 from extender.framework.status import Code, Refusal, failed, unresolvable
-from extender.model.devices.claims import ResourceClaim
-from extender.model.devices.slices import DeviceClass
+from extender.model.devices import DeviceClass, ResourceClaim
 from extender.model.node import Node
 from extender.table import Table
 from extender.table.labels import BoolColumn, Rows

@@ -21,7 +21,7 @@ from extender.devices.pod_claims import NAME, PodDeviceClaims, pod_device_claims
 from extender.framework.find_fit import Fit
 from extender.framework.node_selectors import NODE_NAME_FIELD, nodes_in_selector
 from extender.framework.status import Refusal
-from extender.model.devices.claims import (
+from extender.model.devices import (
     AllocatedDeviceStatus,
     AllocationResult,
     ConsumerReference,

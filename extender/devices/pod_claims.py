@@ -9,10 +9,9 @@ from extender.devices.allocations import devices_of
 from extender.devices.extended_resources import claim_for, class_behind, may_be_backed
 from extender.framework.node_selectors import is_well_formed
 from extender.framework.status import Refusal, failed, unresolvable
-from extender.model.devices.claims import DeviceRequest, PendingClaim, ResourceClaim
-from extender.model.devices.slices import DeviceClass
+from extender.model.devices import DeviceClass, DeviceRequest, PendingClaim, ResourceClaim
 from extender.model.pod import Pod, PodResourceClaim, PodResourceClaimStatus
-from extender.model.scheduling.pod_groups import PodGroup
+from extender.model.pod_groups import PodGroup
 from extender.table import PodInfo, Table
 
 NAME = "DynamicResources"

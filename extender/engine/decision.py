@@ -16,9 +16,9 @@ from extender.errors import ExtenderError
 from extender.framework.find_fit import Fit
 from extender.framework.score import Scoring
 from extender.framework.status import NO_REJECTION, Refusal, Rejection
-from extender.model.devices.claims import ResourceClaim
+from extender.model.devices import ResourceClaim
 from extender.model.pod import Pod
-from extender.model.scheduling.pod_groups import SchedulingGroup
+from extender.model.pod_groups import SchedulingGroup
 from extender.plugins.volume_binding import VolumePlan
 from extender.preemption import Preemption
 from extender.runtime.ports import NominatedNode, Nominating

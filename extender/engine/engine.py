@@ -25,7 +25,7 @@ from extender.groups.group_preemption import GroupPreemption
 from extender.groups.group_tree import leaves, waiting_members
 from extender.model.meta import Object
 from extender.model.pod import Pod
-from extender.model.scheduling.pod_groups import SchedulingGroup
+from extender.model.pod_groups import SchedulingGroup
 from extender.plugins import details
 from extender.preemption import Preemption
 from extender.runtime.clock import INTERRUPTIONS, NO_LIMIT, TimeLimit, note_subject

@@ -17,7 +17,7 @@ from extender.framework.find_fit import find_fit
 from extender.framework.profile import Profile
 from extender.groups.decision import GroupDecision, GroupStatus, MemberDecision
 from extender.groups.group_tree import Tree, waiting_members
-from extender.model.scheduling.pod_groups import GroupName
+from extender.model.pod_groups import GroupName
 from extender.model.workloads import PodDisruptionBudget
 from extender.preemption import pod_terminating_by_preemption
 from extender.preemption.evaluator import NEVER

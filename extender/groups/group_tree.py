@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from extender.model.scheduling.pod_groups import MAX_TREE_DEPTH, CompositePodGroup, GroupName, PodGroup
+from extender.model.pod_groups import MAX_TREE_DEPTH, CompositePodGroup, GroupName, PodGroup
 from extender.table import PodInfo
 
 T = TypeVar("T")

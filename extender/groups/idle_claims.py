@@ -14,7 +14,7 @@ from extender.framework.find_fit import Fit, find_fit
 from extender.framework.profile import Profile
 from extender.groups.decision import GroupDecision
 from extender.groups.group_tree import Leaf, Tree
-from extender.model.devices.claims import ResourceClaim
+from extender.model.devices import ResourceClaim
 from extender.table import PodInfo, Table
 
 MEMBERS_DONE = "deallocation and deletion of ResourceClaims completed"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from extender.model.scheduling.pod_groups import SchedulingGroup
+from extender.model.pod_groups import SchedulingGroup
 from extender.table import PodInfo
 from extender.table.features import FeatureGates
 

@@ -8,14 +8,13 @@ from typing import TypeVar
 
 import msgspec
 
-from extender.model.devices.claims import ResourceClaim, ResourceClaimTemplate
-from extender.model.devices.slices import DeviceClass, DeviceTaintRule, ResourceSlice
+from extender.model import controllers
+from extender.model.devices import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from extender.model.meta import CustomObject, Object, custom_type
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.model.scheduling import controllers
-from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup
-from extender.model.volumes.storage import (
+from extender.model.pod_groups import CompositePodGroup, PodGroup
+from extender.model.storage import (
     CSIDriver,
     CSINode,
     CSIStorageCapacity,

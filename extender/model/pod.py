@@ -10,7 +10,7 @@ import msgspec
 
 from extender.model.meta import Condition, Int32, Int64, LabelSelector, NodeSelector, NodeSelectorTerm, Object, Value
 from extender.model.quantity import ResourceList
-from extender.model.volume_sources import (
+from extender.model.storage import (
     ISCSI,
     RBD,
     CSIVolumeSource,

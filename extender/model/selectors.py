@@ -1,6 +1,8 @@
 """Compiles selectors to hashable values, so that results can be shared between equal selectors.
 
 Sources: metav1.LabelSelectorAsSelector, labels.Requirement.Matches, component-helpers nodeaffinity.
+
+Writes selectors as text, in kubectl's notation.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from extender.model.meta import LabelSelector, LabelSelectorRequirement, NodeSelectorRequirement
+from extender.model.pod import PodAffinityTerm
 
 _INT64 = range(-(2**63), 2**63)
 _LABEL_VALUE = re.compile(r"(?=.{0,63}\Z)([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
@@ -18,6 +21,7 @@ _LABEL_KEY = re.compile(
     r"((?=.{1,253}/)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?"
     r"(?=.{1,63}\Z)[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
 )
+_FORMATS = {"In": "in ({})", "NotIn": "not in ({})", "Gt": "> {}", "Lt": "< {}"}
 
 
 def whole_number(text: str) -> int | None:
@@ -124,3 +128,30 @@ def _from_items(items: tuple[tuple[str, str], ...]) -> Selector:
 def selector_from_labels(labels: Mapping[str, str]) -> Selector:
     """Returns a selector that requires all of these labels; without labels, it matches everything (SelectorFromSet)."""
     return _from_items(tuple(sorted(labels.items())))
+
+
+def requirement_text(requirement: NodeSelectorRequirement) -> str:
+    """Returns the requirement as text, like `zone in (a, b)` or `!gpu`."""
+    if requirement.operator == "Exists":
+        return requirement.key
+    if requirement.operator == "DoesNotExist":
+        return f"!{requirement.key}"
+    form = _FORMATS.get(requirement.operator, f"{requirement.operator} {{}}")
+    return f"{requirement.key} {form.format(', '.join(requirement.values or ()))}"
+
+
+def selector_text(selector: LabelSelector | None) -> str:
+    """Returns the selector as text, like `app=web,tier in (a, b)`; `every pod` if it is empty, `nothing` if None."""
+    if selector is None:
+        return "nothing"
+    labels = [f"{key}={value}" for key, value in sorted((selector.match_labels or {}).items())]
+    labels += [
+        requirement_text(NodeSelectorRequirement(key=each.key, operator=each.operator, values=each.values))
+        for each in selector.match_expressions or ()
+    ]
+    return ",".join(labels) or "every pod"
+
+
+def term_text(term: PodAffinityTerm) -> str:
+    """Returns a pod affinity or anti-affinity term as text: `pods with app=web within kubernetes.io/hostname`."""
+    return f"pods with {selector_text(term.label_selector)} within {term.topology_key}"

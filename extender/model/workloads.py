@@ -5,7 +5,7 @@ from __future__ import annotations
 from extender.model.meta import Int32, Int64, LabelSelector, Object, Value
 from extender.model.pod import Toleration
 from extender.model.quantity import ResourceList
-from extender.model.volumes.storage import PersistentVolumeClaim
+from extender.model.storage import PersistentVolumeClaim
 
 
 class Namespace(Object, frozen=True):

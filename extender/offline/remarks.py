@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from extender.model.devices.slices import ResourceSlice
+from extender.model.devices import ResourceSlice
 from extender.model.pod import Pod
 from extender.offline.state import ClusterState
 from extender.runtime.text import counted

@@ -12,12 +12,12 @@ from extender.devices.allocator.request_data import RequestData, claim_data
 from extender.devices.cel.device_selectors import matching
 from extender.devices.device import PoolDevice
 from extender.devices.pod_claims import PodDeviceClaims, pod_device_claims
-from extender.model.devices.slices import DeviceClass
+from extender.model.devices import DeviceClass
 from extender.model.meta import NodeSelector
+from extender.model.pod_volumes import clash
 from extender.model.quantity import units
-from extender.model.selector_text import requirement_text
-from extender.model.volumes.pod_volumes import clash
-from extender.model.volumes.storage import (
+from extender.model.selectors import requirement_text
+from extender.model.storage import (
     READ_WRITE_ONCE_POD,
     CSIStorageCapacity,
     PersistentVolume,

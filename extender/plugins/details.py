@@ -15,7 +15,7 @@ from extender.framework.node_selectors import nodes_in_term, nodes_with_labels, 
 from extender.framework.topology import summed_by_domain
 from extender.model.meta import NodeSelectorTerm
 from extender.model.node import NO_EXECUTE, NO_SCHEDULE, untolerated
-from extender.model.selector_text import requirement_text, term_text
+from extender.model.selectors import requirement_text, term_text
 from extender.plugins import claim_details
 from extender.plugins.inter_pod_affinity import pods_by_domain, query_for
 from extender.plugins.node_resources.fit import NAME as FIT

@@ -20,8 +20,8 @@ from extender.framework.plugin import FILTER, PRE_FILTER, RESERVE, SCORE, Argume
 from extender.framework.policy_fields import duration, duration_seconds
 from extender.framework.rules import Check, PerTemplate, RowScorer, Scorer, Scores, Verdict, normalised
 from extender.framework.status import Refusal, unresolvable
-from extender.model.devices.claims import ResourceClaim
-from extender.model.scheduling.pod_groups import PodGroup
+from extender.model.devices import ResourceClaim
+from extender.model.pod_groups import PodGroup
 from extender.runtime.clock import INTERRUPTIONS, Clock, SystemClock, note_subject
 from extender.table import PodInfo, Table
 from extender.table.labels import BoolColumn, Rows

@@ -24,9 +24,9 @@ from extender.framework.events.queueing_hints import (
 from extender.framework.plugin import Arguments, Plugin
 from extender.framework.rules import Check, PerNode, Verdict
 from extender.framework.status import Refusal, failed, unresolvable, unschedulable
-from extender.model.volumes.csi_migration import CSIVolume, Fault
-from extender.model.volumes.pod_volumes import InlineVolume
-from extender.model.volumes.storage import CSIDriver, CSINode
+from extender.model.csi_migration import CSIVolume, Fault
+from extender.model.pod_volumes import InlineVolume
+from extender.model.storage import CSIDriver, CSINode
 from extender.table import HypotheticalRemovals, PodInfo, Table
 from extender.table.labels import BoolColumn, IntColumn, Rows
 from extender.table.volumes.csi import MissingClaim

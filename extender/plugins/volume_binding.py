@@ -27,9 +27,9 @@ from extender.framework.policy_fields import (
 )
 from extender.framework.rules import Check, PerNode, RowCheck, RowScorer, Scorer, Scores, Verdict
 from extender.framework.status import Refusal, failed, unresolvable
+from extender.model.pod_volumes import ClaimUse
 from extender.model.quantity import nano, units
-from extender.model.volumes.pod_volumes import ClaimUse
-from extender.model.volumes.storage import (
+from extender.model.storage import (
     SELECTED_NODE_ANNOTATION,
     ClaimReference,
     PersistentVolume,

@@ -23,8 +23,8 @@ from extender.framework.events.queueing_hints import (
 from extender.framework.plugin import FILTER, PRE_FILTER, Arguments, Plugin
 from extender.framework.rules import Check, PerNode, Verdict
 from extender.framework.status import Refusal, unresolvable, unschedulable
-from extender.model.volumes.pod_volumes import ClaimUse, clash
-from extender.model.volumes.storage import READ_WRITE_ONCE_POD, PersistentVolumeClaim
+from extender.model.pod_volumes import ClaimUse, clash
+from extender.model.storage import READ_WRITE_ONCE_POD, PersistentVolumeClaim
 from extender.table import HypotheticalRemovals, PodInfo, Table
 from extender.table.labels import BoolColumn, IntColumn, Rows
 from extender.volumes.volume_claims import claim_not_found

@@ -13,9 +13,9 @@ from extender.framework.events.queueing_hints import NAMED_CLAIMS, Interest, Int
 from extender.framework.plugin import Arguments, Plugin
 from extender.framework.rules import Check, PerNode, Verdict
 from extender.framework.status import Refusal, unresolvable
-from extender.model.volumes.csi_migration import BETA_REGION, BETA_ZONE, REGION, ZONE, ZONE_DELIMITER
-from extender.model.volumes.pod_volumes import ClaimUse
-from extender.model.volumes.storage import (
+from extender.model.csi_migration import BETA_REGION, BETA_ZONE, REGION, ZONE, ZONE_DELIMITER
+from extender.model.pod_volumes import ClaimUse
+from extender.model.storage import (
     WAIT_FOR_FIRST_CONSUMER,
     PersistentVolume,
     PersistentVolumeClaim,

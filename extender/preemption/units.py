@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from extender.model.scheduling.pod_groups import MAX_TREE_DEPTH, CompositePodGroup, GroupName, PodGroup
+from extender.model.pod_groups import MAX_TREE_DEPTH, CompositePodGroup, GroupName, PodGroup
 from extender.table import PodInfo, Table
 from extender.table.labels import BoolColumn, Rows
 

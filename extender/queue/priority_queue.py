@@ -42,7 +42,7 @@ from extender.framework.events.queueing_hints import Interests, QueueingHints
 from extender.framework.rules import PreEnqueue
 from extender.framework.status import NO_REJECTION, Rejection
 from extender.model.meta import NO_LABELS
-from extender.model.scheduling.pod_groups import GroupName
+from extender.model.pod_groups import GroupName
 from extender.queue.backoff import Backoff, Order, priority_sort
 from extender.queue.costs import CHEAP_SECONDS, tenant_of
 from extender.queue.in_flight import Flight, InFlight

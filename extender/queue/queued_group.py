@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from extender.framework.status import NO_REJECTION, Rejection
-from extender.model.scheduling.pod_groups import GroupName
+from extender.model.pod_groups import GroupName
 from extender.queue.queued_pod import AttemptHistory, QueuedPod
 from extender.table import PodInfo
 

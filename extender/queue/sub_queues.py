@@ -23,7 +23,7 @@ from extender.framework.events.cluster_events import (
 from extender.framework.events.queueing_hints import QueueingHints
 from extender.framework.rules import PreEnqueue
 from extender.framework.status import Rejection
-from extender.model.scheduling.pod_groups import GroupName
+from extender.model.pod_groups import GroupName
 from extender.queue.backoff import Backoff, BackoffQueue, Heap, Order, priority_sort
 from extender.queue.costs import ActiveQueue, Costs
 from extender.queue.queued_group import Entity, QueuedGroup, entity_type, group_uid

@@ -23,12 +23,12 @@ from extender.framework.events.cluster_events import (
     node_events,
     pod_events,
 )
-from extender.model.devices.claims import PendingClaim
+from extender.model.devices import PendingClaim
 from extender.model.kinds import KINDS
 from extender.model.meta import CustomObject
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.model.scheduling.pod_groups import CompositePodGroup, GroupName, PodGroup, SchedulingGroup
+from extender.model.pod_groups import CompositePodGroup, GroupName, PodGroup, SchedulingGroup
 from extender.preemption import evictable
 from extender.queue.priority_queue import PriorityQueue
 from extender.runtime.going_on import SetAside, going_on

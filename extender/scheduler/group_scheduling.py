@@ -44,8 +44,8 @@ from extender.groups.group_preemption import GroupPreemption
 from extender.groups.group_tree import leaves, viable, waiting_members
 from extender.groups.idle_claims import LEFT_ALONE, IdleClaims, idle_claims
 from extender.groups.mismatch import mismatch
-from extender.model.devices.claims import ResourceClaim
-from extender.model.scheduling.pod_groups import GroupName, PodGroup
+from extender.model.devices import ResourceClaim
+from extender.model.pod_groups import GroupName, PodGroup
 from extender.plugins.gang_scheduling import NAME as GANG_SCHEDULING
 from extender.queue.queued_group import GroupOutcome, QueuedGroup
 from extender.queue.queued_pod import QueuedPod

@@ -31,9 +31,8 @@ from extender.extender_v1.messages import HostPriority
 from extender.framework.find_fit import FITS, Fit
 from extender.framework.rules import Scores
 from extender.framework.status import Refusal, unresolvable, unschedulable
-from extender.model.extender_config import ExtenderConfig
+from extender.model.extender_config import ExtenderConfig, document_of
 from extender.model.pod import Pod
-from extender.model.whole_objects import document_of
 from extender.preemption import Candidate, Preemption, candidates_of
 from extender.runtime.ports import Binder, Binding, Check, always
 from extender.table import PodInfo, Table

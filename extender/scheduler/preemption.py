@@ -16,7 +16,7 @@ from extender.cache.cache import Cache
 from extender.engine.decision import EvictionPlan
 from extender.errors import ClusterError
 from extender.framework.status import Refusal, unresolvable
-from extender.model.scheduling.pod_groups import SchedulingGroup
+from extender.model.pod_groups import SchedulingGroup
 from extender.queue.priority_queue import PriorityQueue
 from extender.runtime.clock import Clock
 from extender.scheduler.scheduler_ports import Events, Evictor, Preemptors, SchedulerTelemetry, Statuses, WaitingForBind

@@ -28,7 +28,7 @@ from extender.framework.profile import Profile, Profiles
 from extender.framework.status import Code
 from extender.groups import GroupRules, Leaf, decide_group
 from extender.groups.group_preemption import preempt_for_group
-from extender.model.scheduling.pod_groups import PodGroup
+from extender.model.pod_groups import PodGroup
 from extender.plugins.registry import default_profile
 from extender.plugins.users.predicate import CustomPredicate, without_users_predicates
 from extender.runtime.clock import NO_LIMIT, TimeLimit

@@ -42,7 +42,7 @@ from extender.errors import (
 from extender.framework.permit import BindRule, Permit, Permits
 from extender.framework.plugin import error_prefix
 from extender.framework.status import NO_REJECTION, Rejection
-from extender.model.devices.claims import ResourceClaim
+from extender.model.devices import ResourceClaim
 from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_group import Entity, GroupOutcome, QueuedGroup
 from extender.queue.queued_pod import QueuedPod

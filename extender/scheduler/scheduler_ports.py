@@ -11,10 +11,10 @@ from enum import StrEnum
 from typing import Literal, Protocol
 
 from extender.engine.decide import DecisionObserver
-from extender.model.devices.claims import AllocationResult, ConsumerReference, RequestMapping, ResourceClaim
+from extender.model.devices import AllocationResult, ConsumerReference, RequestMapping, ResourceClaim
 from extender.model.pod import Pod
-from extender.model.scheduling.pod_groups import PodGroup
-from extender.model.volumes.storage import PersistentVolume, PersistentVolumeClaim
+from extender.model.pod_groups import PodGroup
+from extender.model.storage import PersistentVolume, PersistentVolumeClaim
 from extender.queue.sub_queues import QueueTelemetry
 from extender.runtime.ports import NominatedNode
 from extender.scheduler.timing import PluginTelemetry

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from extender.cache.cache import Cache
-from extender.model.devices.claims import ResourceClaim
+from extender.model.devices import ResourceClaim
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.scheduler.binding.device_reservations import DeviceClaims

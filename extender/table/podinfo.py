@@ -8,9 +8,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from extender.model.meta import LabelSelector
 from extender.model.pod import Pod, PodAffinityTerm, Volume
+from extender.model.pod_volumes import Attachable, ClaimUse, Mount, attachables_of, claims_of, mounts_of
 from extender.model.requests import NONZERO_DEFAULTS, lacks_cpu_or_memory, nonzero_requests, pod_requests, was_resized
 from extender.model.selectors import NOTHING, Selector, compile_selector
-from extender.model.volumes.pod_volumes import Attachable, ClaimUse, Mount, attachables_of, claims_of, mounts_of
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from extender.model.meta import Object
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.model.volumes.storage import PersistentVolume
+from extender.model.storage import PersistentVolume
 from extender.model.workloads import Service
 from extender.runtime.clock import NO_DEADLINE, Deadline
 from extender.table.features import DEFAULT_FEATURES, FeatureGates

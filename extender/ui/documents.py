@@ -8,7 +8,7 @@ from typing import Any
 
 from extender.errors import MalformedRequest
 from extender.framework.profile import Profiles
-from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup
+from extender.model.pod_groups import CompositePodGroup, PodGroup
 from extender.offline.explain import overview
 from extender.offline.explain.explanation import Explanation
 from extender.offline.explain.group import explain_group

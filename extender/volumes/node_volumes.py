@@ -13,9 +13,9 @@ import numpy as np
 
 from extender.framework.node_selectors import nodes_in_term
 from extender.framework.rules import Scores
+from extender.model.csi_migration import Fault, in_tree_plugin, migrated_node_selector
 from extender.model.meta import NodeSelectorRequirement, NodeSelectorTerm
-from extender.model.volumes.csi_migration import Fault, in_tree_plugin, migrated_node_selector
-from extender.model.volumes.storage import PersistentVolume, PersistentVolumeClaim, StorageClass, TopologySelectorTerm
+from extender.model.storage import PersistentVolume, PersistentVolumeClaim, StorageClass, TopologySelectorTerm
 from extender.table import Table
 from extender.table.labels import BoolColumn, Rows
 from extender.table.volumes.volume_usage import UnboundVolume

@@ -14,7 +14,7 @@ import numpy as np
 from extender.framework.rules import Scores
 from extender.model.quantity import Quantity, nano, units
 from extender.model.selectors import compile_selector
-from extender.model.volumes.storage import (
+from extender.model.storage import (
     FILESYSTEM,
     CSIDriver,
     CSIStorageCapacity,

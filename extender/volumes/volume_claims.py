@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from extender.framework.status import Refusal, failed, unresolvable
-from extender.model.volumes.csi_migration import CSIVolume, Fault
-from extender.model.volumes.pod_volumes import ClaimUse
-from extender.model.volumes.storage import WAIT_FOR_FIRST_CONSUMER, PersistentVolumeClaim, StorageClass
+from extender.model.csi_migration import CSIVolume, Fault
+from extender.model.pod_volumes import ClaimUse
+from extender.model.storage import WAIT_FOR_FIRST_CONSUMER, PersistentVolumeClaim, StorageClass
 from extender.table import PodInfo, Table
 from extender.table.volumes.csi import MissingClaim, csi_volume_of
 

@@ -16,7 +16,7 @@ from extender.engine import Decision
 from extender.errors import ExtenderError, MalformedCluster
 from extender.model.node import NO_SCHEDULE, UNSCHEDULABLE_TAINT, untolerated
 from extender.model.pod import Pod
-from extender.model.scheduling.pod_groups import PodGroup
+from extender.model.pod_groups import PodGroup
 from extender.offline.cluster import Cluster
 from extender.offline.controllers.replicas import counts_terminating, is_pinned
 from extender.offline.documents.codes import CauseCode

@@ -7,7 +7,7 @@ import pytest
 
 from extender.app.evidence import CacheEvidence, assume_unsettled
 from extender.cache.cache import Cache
-from extender.model.devices.claims import ResourceClaim
+from extender.model.devices import ResourceClaim
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.runtime.clock import ManualClock

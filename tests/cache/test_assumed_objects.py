@@ -10,8 +10,8 @@ import pytest
 
 from extender.cache.cache import Cache
 from extender.errors import Outdated
-from extender.model.devices.claims import PendingClaim
-from extender.model.volumes.storage import ClaimReference, PersistentVolume
+from extender.model.devices import PendingClaim
+from extender.model.storage import ClaimReference, PersistentVolume
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
 from tests.builders import make_claim, make_pv, make_request

@@ -8,7 +8,7 @@ from extender.cache.cache import Cache
 from extender.cache.groups import MEMBER_STATES, GroupState
 from extender.cache.pod_states import PodState
 from extender.errors import UnknownNode
-from extender.model.scheduling.pod_groups import COSCHEDULING_LABEL
+from extender.model.pod_groups import COSCHEDULING_LABEL
 from extender.table import PodInfo
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.queue.queueing import info

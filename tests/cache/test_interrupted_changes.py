@@ -15,7 +15,7 @@ from extender.cache.pod_store import PodStore
 from extender.errors import IllegalTransition
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.model.volumes.storage import PersistentVolume
+from extender.model.storage import PersistentVolume
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo

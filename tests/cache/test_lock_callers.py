@@ -9,7 +9,7 @@ import pytest
 
 from extender.cache.cache import Cache
 from extender.model.pod import Pod
-from extender.model.scheduling.pod_groups import PodGroup
+from extender.model.pod_groups import PodGroup
 from extender.table import PodInfo
 from tests.builders import make_node, make_pod, make_pod_group
 from tests.verbs.cluster import cache_of

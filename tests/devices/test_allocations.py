@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from extender.errors import DeadlineExceeded
 from extender.framework.find_fit import find_fit
 from extender.framework.profile import Profile
-from extender.model.devices.claims import PendingClaim, ResourceClaim
+from extender.model.devices import PendingClaim, ResourceClaim
 from extender.model.kinds import KINDS
 from extender.model.node import Node
 from extender.plugins.dynamic_resources import DynamicResourcesFilter

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.devices.allocator.consumable_capacity import CapacityError, consumed, has_room, quantity_of
-from extender.model.devices.slices import DeviceCapacity
+from extender.model.devices import DeviceCapacity
 from extender.model.quantity import nano
 
 

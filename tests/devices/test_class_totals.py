@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from extender.devices.allocations import devices_of
-from extender.model.devices.slices import DeviceClass
+from extender.model.devices import DeviceClass
 from extender.plugins.node_resources.allocation import ResourceWeight
 from extender.plugins.node_resources.allocation_scores import (
     NodeResourcesBalancedAllocation,

@@ -11,7 +11,7 @@ import pytest
 from extender.devices.extended_resources import CLAIM_NAME
 from extender.devices.plan import DevicePlan, plan_devices
 from extender.framework.status import Refusal
-from extender.model.devices.claims import RequestMapping
+from extender.model.devices import RequestMapping
 from tests.builders import (
     ZONE,
     Object,

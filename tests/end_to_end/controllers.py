@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from extender.model.devices.claims import RESOURCE_CLAIM_FINALIZER
-from extender.model.volumes.storage import (
+from extender.model.devices import RESOURCE_CLAIM_FINALIZER
+from extender.model.storage import (
     BIND_COMPLETED_ANNOTATION,
     BOUND_BY_CONTROLLER_ANNOTATION,
     SELECTED_NODE_ANNOTATION,

@@ -37,9 +37,9 @@ from extender.groups.group_preemption import GroupPreemption, preempt_for_group
 from extender.groups.group_tree import waiting_members
 from extender.groups.idle_claims import GROUP_DEALLOCATED, GROUP_UNRESERVED, MEMBERS_DONE, idle_claims
 from extender.groups.topology_placements import domains
-from extender.model.devices.claims import ResourceClaim
+from extender.model.devices import ResourceClaim
 from extender.model.pod import Pod
-from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup
+from extender.model.pod_groups import CompositePodGroup, PodGroup
 from extender.offline.manifests.objects import to_objects
 from extender.offline.state import ClusterState
 from extender.plugins.registry import default_profile

@@ -10,7 +10,7 @@ import msgspec
 from extender.engine.decide import SchedulingCycle
 from extender.engine.group_members import decides_members
 from extender.groups import Composite, DecideOne, GroupDecision, GroupRules, Leaf, MemberDecision, Tree, decide_group
-from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup
+from extender.model.pod_groups import CompositePodGroup, PodGroup
 from extender.plugins.registry import default_profile
 from extender.table import PodInfo, Table, Trial
 from extender.table.labels import Rows

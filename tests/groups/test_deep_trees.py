@@ -18,7 +18,7 @@ from extender.groups.group_tree import (
     viable,
     with_leaves,
 )
-from extender.model.scheduling.pod_groups import MAX_TREE_DEPTH, CompositePodGroup, GroupName, PodGroup
+from extender.model.pod_groups import MAX_TREE_DEPTH, CompositePodGroup, GroupName, PodGroup
 from extender.table import PodInfo, Table, Trial
 from extender.table.labels import Rows
 from tests.builders import make_composite_pod_group, make_pod, make_pod_group

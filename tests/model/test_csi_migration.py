@@ -7,15 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from extender.model.meta import NodeSelector
-from extender.model.volumes.csi_migration import (
+from extender.model.csi_migration import (
     CSIVolume,
     Fault,
     in_tree_plugin,
     migrated_node_selector,
     migrated_volume,
 )
-from extender.model.volumes.storage import PersistentVolume
+from extender.model.meta import NodeSelector
+from extender.model.storage import PersistentVolume
 from tests.builders import REGION, ZONE, Object, expression, make_pv, node_term
 
 BETA_ZONE = "failure-domain.beta.kubernetes.io/zone"

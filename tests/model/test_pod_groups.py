@@ -11,7 +11,7 @@ import pytest
 from extender.errors import MalformedCluster
 from extender.model.meta import Object
 from extender.model.pod import Pod
-from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup
+from extender.model.pod_groups import CompositePodGroup, PodGroup
 from extender.offline.manifests.files import load
 from extender.offline.manifests.redaction import Redaction
 from extender.offline.manifests.snapshot import write_snapshot

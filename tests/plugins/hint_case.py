@@ -9,7 +9,7 @@ import msgspec
 from extender.framework.events.cluster_events import Action, Change, ClusterEvent, Resource, Room
 from extender.framework.events.queueing_hints import QueueingHints
 from extender.model.meta import Object
-from extender.model.volumes.storage import PersistentVolumeClaim
+from extender.model.storage import PersistentVolumeClaim
 from extender.plugins.registry import INTERESTS
 from extender.queue.priority_queue import PriorityQueue
 from extender.runtime.clock import ManualClock

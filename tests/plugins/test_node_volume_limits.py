@@ -9,7 +9,7 @@ import pytest
 from extender.framework.events.cluster_events import Action, Resource
 from extender.framework.rules import Check
 from extender.framework.status import failed, unresolvable, unschedulable
-from extender.model.volumes.storage import (
+from extender.model.storage import (
     CSIDriver,
     CSINode,
     PersistentVolumeClaim,

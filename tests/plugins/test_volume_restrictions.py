@@ -8,7 +8,7 @@ import pytest
 from extender.framework.events.cluster_events import Action, Resource
 from extender.framework.rules import Check
 from extender.framework.status import unresolvable
-from extender.model.volumes.storage import (
+from extender.model.storage import (
     PersistentVolumeClaim,
 )
 from extender.plugins.volume_restrictions import CLAIM_CONFLICT, DISK_CONFLICT, VolumeRestrictions

@@ -8,7 +8,7 @@ import pytest
 
 from extender.framework.events.cluster_events import Action, Resource
 from extender.framework.status import Refusal, unresolvable
-from extender.model.volumes.storage import (
+from extender.model.storage import (
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,

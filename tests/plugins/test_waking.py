@@ -27,8 +27,8 @@ from extender.framework.events.cluster_events import (
 )
 from extender.framework.events.queueing_hints import Hint, Interests, QueueingHints
 from extender.framework.status import Rejection
-from extender.model.devices.slices import DeviceClass
-from extender.model.volumes.storage import CSIDriver, CSIStorageCapacity, VolumeAttachment
+from extender.model.devices import DeviceClass
+from extender.model.storage import CSIDriver, CSIStorageCapacity, VolumeAttachment
 from extender.model.workloads import Namespace, Service
 from extender.plugins.registry import INTERESTS
 from extender.queue.priority_queue import PriorityQueue

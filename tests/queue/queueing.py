@@ -10,7 +10,7 @@ from extender.framework.status import Rejection
 from extender.model.meta import Object
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.model.scheduling.pod_groups import GroupName, PodGroup
+from extender.model.pod_groups import GroupName, PodGroup
 from extender.table import PodInfo
 from tests.builders import Builder, NodeBuilder, PodBuilder, make_node, make_pod
 

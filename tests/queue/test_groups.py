@@ -11,7 +11,7 @@ from extender.errors import IllegalTransition
 from extender.framework.events.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD, Action, Change, Resource
 from extender.framework.events.queueing_hints import Interest, Interests
 from extender.framework.status import Refusal, unresolvable
-from extender.model.scheduling.pod_groups import GroupName
+from extender.model.pod_groups import GroupName
 from extender.plugins.scheduling_gates import SchedulingGates
 from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_group import GroupOutcome, QueuedGroup

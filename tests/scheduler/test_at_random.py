@@ -13,9 +13,9 @@ import pytest
 
 from extender.devices.allocations import devices_of
 from extender.errors import ClusterError, Conflict, OutcomeUnknown, Refused
-from extender.model.devices.claims import PendingClaim, ResourceClaim
+from extender.model.devices import PendingClaim, ResourceClaim
 from extender.model.pod import Pod
-from extender.model.volumes.storage import PersistentVolume, PersistentVolumeClaim
+from extender.model.storage import PersistentVolume, PersistentVolumeClaim
 from tests.builders import (
     expression,
     make_claim,

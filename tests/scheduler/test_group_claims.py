@@ -11,7 +11,7 @@ from extender.devices.plan import DevicePlan
 from extender.engine.decision import Chosen
 from extender.engine.group_members import reserved
 from extender.errors import OutcomeUnknown, Refused
-from extender.model.devices.claims import ConsumerReference, ResourceClaim, ResourceClaimStatus
+from extender.model.devices import ConsumerReference, ResourceClaim, ResourceClaimStatus
 from extender.model.pod import Pod
 from extender.table import PodInfo
 from extender.table.features import FeatureGates

@@ -18,7 +18,7 @@ from extender.errors import ConfigurationError, Refused
 from extender.framework.permit import Permits
 from extender.framework.profile import Profiles
 from extender.model.pod import Pod
-from extender.model.scheduling.pod_groups import COSCHEDULING_LABEL
+from extender.model.pod_groups import COSCHEDULING_LABEL
 from extender.plugins.users import OfflineHost
 from extender.policy.policy import provider
 from extender.runtime.clock import NO_LIMIT, ManualClock, TimeLimit

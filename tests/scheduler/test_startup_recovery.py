@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from extender.errors import OutcomeUnknown
-from extender.model.devices.claims import EXTENDED_RESOURCE_CLAIM_ANNOTATION, ResourceClaim
+from extender.model.devices import EXTENDED_RESOURCE_CLAIM_ANNOTATION, ResourceClaim
 from tests.builders import Object, make_claim, make_node, make_pod, make_request, make_result, with_allocation
 from tests.scheduler.world import NAME, World
 

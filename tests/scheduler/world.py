@@ -21,7 +21,7 @@ from extender.framework.profile import Profile
 from extender.model.kinds import KINDS
 from extender.model.meta import Condition, Object
 from extender.model.pod import Pod
-from extender.model.scheduling.pod_groups import PodGroup
+from extender.model.pod_groups import PodGroup
 from extender.policy.kubernetes_versions import by_name
 from extender.policy.policy import provider
 from extender.runtime import ports

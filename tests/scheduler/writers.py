@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from extender.errors import ClusterError, Conflict, NotFound, Refused
-from extender.model.devices.claims import (
+from extender.model.devices import (
     AllocationResult,
     ConsumerReference,
     RequestMapping,
@@ -18,7 +18,7 @@ from extender.model.devices.claims import (
 )
 from extender.model.meta import Object
 from extender.model.pod import Pod
-from extender.model.volumes.storage import BIND_COMPLETED_ANNOTATION, PersistentVolume, PersistentVolumeClaim
+from extender.model.storage import BIND_COMPLETED_ANNOTATION, PersistentVolume, PersistentVolumeClaim
 from extender.plugins.volume_binding import bound, selected
 
 replace = msgspec.structs.replace

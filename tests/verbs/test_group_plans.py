@@ -21,7 +21,7 @@ from extender.framework.profile import Profiles, WeightedPriority
 from extender.groups import Tree
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.model.scheduling.pod_groups import COSCHEDULING_LABEL, GroupName
+from extender.model.pod_groups import COSCHEDULING_LABEL, GroupName
 from extender.plugins.node_resources.allocation import CPU_AND_MEMORY, ResourceWeights
 from extender.plugins.node_resources.allocation_scores import NodeResourcesFitScore
 from extender.plugins.registry import default_profile

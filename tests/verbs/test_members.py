@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from extender.model.scheduling.pod_groups import COSCHEDULING_LABEL
+from extender.model.pod_groups import COSCHEDULING_LABEL
 from extender.runtime.ports import Telemetry
 from extender.verbs.bind import Bind
 from extender.verbs.filter import Filter

@@ -14,7 +14,7 @@ from extender.engine.group_members import MemberJudge
 from extender.errors import ExtenderError, OutcomeUnknown, Refused
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.model.scheduling.pod_groups import PodGroup
+from extender.model.pod_groups import PodGroup
 from extender.runtime.clock import ManualClock, TimeLimit
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo

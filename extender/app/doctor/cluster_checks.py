@@ -16,7 +16,7 @@ from extender.app.doctor.finding import Finding, fail, ok, warn
 from extender.cluster.http.kube_client import KubeClient, error_of
 from extender.errors import ClusterError, NotFound
 from extender.model.kinds import COSCHEDULING_POD_GROUPS, KINDS, Kind
-from extender.model.scheduling.pod_groups import PodGroup
+from extender.model.pod_groups import PodGroup
 
 SUPPORTED_MINORS = range(35, 38)
 """The minor versions of Kubernetes 1 with which the end-to-end tests run."""

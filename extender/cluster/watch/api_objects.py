@@ -19,10 +19,10 @@ from msgspec import msgpack
 from msgspec.structs import force_setattr
 
 from extender.errors import OutcomeUnknown
+from extender.model.extender_config import WHOLE, document
 from extender.model.kinds import Kind, read_custom
 from extender.model.meta import CustomObject, Object
 from extender.model.pod import Pod
-from extender.model.whole_objects import WHOLE, document
 
 _PARTS: Final[dict[str, tuple[str, ...]]] = {
     "metadata": ("labels", "annotations", "owner_references"),

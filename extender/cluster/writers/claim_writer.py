@@ -12,7 +12,7 @@ import msgspec
 from extender.cluster.http.kube_client import Caller
 from extender.cluster.writers.statuses import STRATEGIC_MERGE, patch_status
 from extender.errors import Conflict, NotFound, Refused
-from extender.model.devices.claims import (
+from extender.model.devices import (
     EXTENDED_RESOURCE_CLAIM_ANNOTATION,
     RESOURCE_CLAIM_FINALIZER,
     AllocationResult,

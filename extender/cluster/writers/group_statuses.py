@@ -16,7 +16,7 @@ from extender.cluster.writers.pacing import TokenBucket
 from extender.cluster.writers.statuses import STRATEGIC_MERGE, observed_generation
 from extender.model.kinds import KINDS
 from extender.model.meta import Condition
-from extender.model.scheduling.pod_groups import INITIALLY_SCHEDULED, PodGroup
+from extender.model.pod_groups import INITIALLY_SCHEDULED, PodGroup
 from extender.runtime.clock import Clock
 
 _CAPACITY = 100_000

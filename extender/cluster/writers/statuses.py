@@ -21,7 +21,7 @@ from extender.cluster.writers.outbox import Outbox
 from extender.cluster.writers.pacing import TokenBucket
 from extender.errors import ClusterError, Conflict, NotFound, Refused
 from extender.model.pod import PREEMPTED_CONDITION, PREEMPTED_REASON, Pod
-from extender.model.scheduling.pod_groups import PodGroup
+from extender.model.pod_groups import PodGroup
 from extender.runtime.clock import Clock
 from extender.runtime.ports import NominatedNode, Nominating
 

@@ -10,7 +10,7 @@ import msgspec
 from extender.cluster.http.kube_client import Caller
 from extender.cluster.writers.statuses import MERGE
 from extender.model.meta import Object
-from extender.model.volumes.storage import (
+from extender.model.storage import (
     BOUND_BY_CONTROLLER_ANNOTATION,
     SELECTED_NODE_ANNOTATION,
     PersistentVolume,

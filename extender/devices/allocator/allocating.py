@@ -14,7 +14,7 @@ from extender.devices.allocator.request_data import AttributeValue, ClaimsToAllo
 from extender.devices.device import Amounts, CounterKey, DeviceID, PoolDevice, PoolID
 from extender.devices.inventory.allocated import AllocatedState
 from extender.devices.inventory.pools import PoolView
-from extender.model.devices.slices import DeviceTaint, DeviceToleration
+from extender.model.devices import DeviceTaint, DeviceToleration
 
 Candidate = tuple[PoolDevice, PoolView]
 Undo = Callable[[], None]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from extender.devices.device import Amounts, qualified
-from extender.model.devices.slices import CapacityRange, CapacityRequestPolicy, DeviceCapacity
+from extender.model.devices import CapacityRange, CapacityRequestPolicy, DeviceCapacity
 from extender.model.quantity import INT64_MAX, NANO, Quantity, nano
 
 _MILLI = NANO // 1000

@@ -10,15 +10,18 @@ from dataclasses import dataclass, field
 
 from extender.devices.cel.values import Semver
 from extender.devices.device import PoolDevice
-from extender.model.devices.claims import (
+from extender.model.devices import (
     ALL,
     EXACT_COUNT,
+    DeviceAttribute,
+    DeviceClass,
     DeviceConstraint,
     DeviceRequest,
+    DeviceSelector,
+    DeviceToleration,
     ExactDeviceRequest,
     ResourceClaim,
 )
-from extender.model.devices.slices import DeviceAttribute, DeviceClass, DeviceSelector, DeviceToleration
 from extender.model.quantity import Quantity
 
 AttributeValue = tuple[str, object]  # (kind, value), so that the number 1 and the text "1" differ

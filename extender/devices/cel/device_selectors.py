@@ -32,7 +32,7 @@ from extender.devices.cel.syntax_tree import (
 )
 from extender.devices.cel.values import EvaluationError, Quantity, Semver, type_name
 from extender.devices.device import PoolDevice
-from extender.model.devices.slices import Device, DeviceAttribute
+from extender.model.devices import Device, DeviceAttribute
 from extender.runtime.clock import NO_DEADLINE, Deadline
 
 Verdict = bool | str

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
 from extender.devices.device import Amounts, DeviceID, PoolID, qualified
-from extender.model.devices.claims import (
+from extender.model.devices import (
     EXTENDED_RESOURCE_CLAIM_ANNOTATION,
     DeviceRequestAllocationResult,
     PendingClaim,

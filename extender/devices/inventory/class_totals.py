@@ -17,7 +17,7 @@ from extender.devices.device import PoolDevice, PoolID
 from extender.devices.inventory.allocated import AllocatedState
 from extender.devices.inventory.pools import Pool
 from extender.framework.node_selectors import nodes_in_selector
-from extender.model.devices.slices import Device, DeviceClass, ResourceSliceSpec
+from extender.model.devices import Device, DeviceClass, ResourceSliceSpec
 from extender.table import Table
 from extender.table.journal import Cursor
 from extender.table.labels import IntColumn, Rows

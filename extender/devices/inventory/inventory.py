@@ -14,7 +14,7 @@ import numpy as np
 from extender.devices.device import PREVENTING_EFFECTS, DeviceID, PoolDevice, PoolID
 from extender.devices.inventory.pools import NOWHERE, Pool, PoolView
 from extender.framework.node_selectors import nodes_in_selector
-from extender.model.devices.slices import Device, DeviceTaint, DeviceTaintRule, ResourceSlice, ResourceSliceSpec
+from extender.model.devices import Device, DeviceTaint, DeviceTaintRule, ResourceSlice, ResourceSliceSpec
 from extender.table import Table
 from extender.table.journal import TOPOLOGY, Cursor
 from extender.table.labels import BoolColumn, Rows

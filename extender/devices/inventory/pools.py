@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from extender.devices.device import CounterKey, DeviceID, PoolDevice, PoolID
 from extender.framework.node_selectors import is_well_formed
-from extender.model.devices.slices import Device, ResourceSlice, ResourceSliceSpec
+from extender.model.devices import Device, ResourceSlice, ResourceSliceSpec
 from extender.model.quantity import nano
 
 NOWHERE: frozenset[DeviceID] = frozenset()

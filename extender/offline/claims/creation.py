@@ -15,16 +15,17 @@ from msgspec.structs import replace
 
 from extender.devices.pod_claims import generated_name, sharing_group
 from extender.errors import MalformedCluster
-from extender.model.devices.claims import ResourceClaim, ResourceClaimTemplate
+from extender.model.devices import ResourceClaim, ResourceClaimTemplate
 from extender.model.meta import NodeSelector, Object, ObjectMeta, OwnerReference
 from extender.model.pod import Pod, PodResourceClaim, PodResourceClaimStatus, Volume
-from extender.model.scheduling.pod_groups import PodGroup, SchedulingGroup
-from extender.model.volume_sources import CSIPersistentVolumeSource, PersistentVolumeClaimSource
-from extender.model.volumes.storage import (
+from extender.model.pod_groups import PodGroup, SchedulingGroup
+from extender.model.storage import (
     BETA_STORAGE_CLASS_ANNOTATION,
     BIND_COMPLETED_ANNOTATION,
+    CSIPersistentVolumeSource,
     PersistentVolume,
     PersistentVolumeClaim,
+    PersistentVolumeClaimSource,
     PersistentVolumeSpec,
     StorageClass,
     VolumeNodeAffinity,

@@ -14,17 +14,17 @@ from extender.devices.plan import pending_claim
 from extender.engine.decision import Chosen
 from extender.engine.group_members import reserved
 from extender.framework.events.cluster_events import Action, Change, ClusterEvent, Resource
-from extender.model.devices.claims import (
+from extender.model.devices import (
     AllocationResult,
     PendingClaim,
     ResourceClaim,
     ResourceClaimStatus,
 )
 from extender.model.pod import Pod
+from extender.model.pod_volumes import claims_of
 from extender.model.quantity import units
 from extender.model.selectors import compile_selector
-from extender.model.volumes.pod_volumes import claims_of
-from extender.model.volumes.storage import (
+from extender.model.storage import (
     BIND_COMPLETED_ANNOTATION,
     CSIDriver,
     CSIStorageCapacity,

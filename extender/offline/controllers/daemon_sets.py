@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from extender.engine import Engine
 from extender.framework.profile import Profiles
+from extender.model.controllers import DaemonSet
 from extender.model.meta import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from extender.model.pod import Affinity, NodeAffinity, Pod
-from extender.model.scheduling.controllers import DaemonSet
 from extender.offline.controllers.replicas import is_daemon
 from extender.offline.controllers.workloads import as_created, pod_of_template
 from extender.offline.state import ClusterState

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from extender.framework.topology import HOSTNAME, ZONE
-from extender.model.devices.slices import ResourceSlice
+from extender.model.devices import ResourceSlice
 from extender.model.meta import LabelSelector, LabelSelectorRequirement, Object, ObjectMeta
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.model.selectors import compile_selector
-from extender.model.volumes.storage import CSINode, CSIStorageCapacity, PersistentVolume
+from extender.model.storage import CSINode, CSIStorageCapacity, PersistentVolume
 from extender.offline.controllers.daemon_sets import daemon_on, daemon_templates, nodes_of_daemons
 from extender.offline.controllers.replicas import is_daemon, is_pinned
 from extender.offline.controllers.workloads import as_created

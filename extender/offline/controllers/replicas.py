@@ -16,9 +16,9 @@ from functools import cmp_to_key
 
 from msgspec.structs import replace
 
+from extender.model.controllers import Job, RestartedContainer, TimedCondition
 from extender.model.node import LOST_NODE_TAINTS, Node
 from extender.model.pod import ContainerStatus, Pod
-from extender.model.scheduling.controllers import Job, RestartedContainer, TimedCondition
 from extender.offline.state import ClusterState
 from extender.table import PodInfo
 

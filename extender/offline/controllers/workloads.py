@@ -11,9 +11,9 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from extender.errors import ConfigurationError, UnknownPod
+from extender.model import controllers
 from extender.model.meta import Object, OwnerReference
 from extender.model.pod import Pod, PodStatus
-from extender.model.scheduling import controllers
 from extender.model.workloads import PriorityClass, ReplicaSet, StatefulSet
 from extender.offline.claims.creation import is_of_stateful_set, replica
 from extender.offline.controllers.replicas import counts_terminating, deletion_order

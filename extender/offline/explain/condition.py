@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
+from extender.model.controllers import RestartedContainer, TimedCondition
 from extender.model.meta import Condition
 from extender.model.pod import Pod
-from extender.model.scheduling.controllers import RestartedContainer, TimedCondition
 
 _STARTING = frozenset(("", "ContainerCreating", "PodInitializing"))
 _NO_IMAGE = frozenset(

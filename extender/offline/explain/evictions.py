@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from extender.groups.group_preemption import GroupPreemption
-from extender.model.scheduling.pod_groups import PodGroup
+from extender.model.pod_groups import PodGroup
 from extender.model.workloads import PodDisruptionBudget
 from extender.offline.state import ClusterState
 from extender.table import PodInfo

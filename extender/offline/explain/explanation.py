@@ -8,10 +8,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from extender.engine import Decision
-from extender.model.devices.claims import ResourceClaim
+from extender.model.devices import ResourceClaim
 from extender.model.pod import Pod
-from extender.model.volumes.pod_volumes import claims_of
-from extender.model.volumes.storage import PersistentVolumeClaim
+from extender.model.pod_volumes import claims_of
+from extender.model.storage import PersistentVolumeClaim
 from extender.offline import direct_binding
 from extender.offline.claims.creation import admit_new
 from extender.offline.documents.codes import CauseCode, code_of

@@ -14,7 +14,7 @@ from extender.groups.group_tree import excess, leaves, too_deep, waiting_members
 from extender.groups.mismatch import mismatch
 from extender.model.meta import Object
 from extender.model.pod import Pod
-from extender.model.scheduling.pod_groups import MAX_TREE_DEPTH, CompositePodGroup, GroupName, PodGroup
+from extender.model.pod_groups import MAX_TREE_DEPTH, CompositePodGroup, GroupName, PodGroup
 from extender.offline.documents.codes import CauseCode
 from extender.offline.state import ClusterState
 from extender.runtime.text import counted

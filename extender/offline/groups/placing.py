@@ -10,7 +10,7 @@ from extender.engine.decision import Chosen, Failure
 from extender.engine.group_members import common_rejection, member_failures
 from extender.groups import Composite, GroupStatus, Tree
 from extender.groups.decision import leaf_decisions
-from extender.model.scheduling.pod_groups import GroupName
+from extender.model.pod_groups import GroupName
 from extender.offline.groups.membership import Membership, MissingGroup, group_named, obstacle
 from extender.offline.state import ClusterState
 from extender.queue.queued_group import GroupOutcome

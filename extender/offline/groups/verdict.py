@@ -8,7 +8,7 @@ from extender.groups import GroupDecision, Tree, member_failure
 from extender.groups.decision import leaf_decisions
 from extender.groups.group_tree import waiting_members
 from extender.model.pod import Pod
-from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup
+from extender.model.pod_groups import CompositePodGroup, PodGroup
 from extender.offline.groups.membership import Membership, MissingGroup, Obstacle, obstacle
 from extender.offline.state import ClusterState
 

@@ -11,10 +11,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from extender.errors import MalformedCluster
-from extender.model.devices.claims import ResourceClaim, ResourceClaimTemplate
+from extender.model.devices import ResourceClaim, ResourceClaimTemplate
 from extender.model.meta import Object
-from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup, SchedulingGroup
-from extender.model.volumes.storage import PersistentVolumeClaim
+from extender.model.pod_groups import CompositePodGroup, PodGroup, SchedulingGroup
+from extender.model.storage import PersistentVolumeClaim
 from extender.model.workloads import Namespace, PriorityClass
 from extender.offline.manifests import limit_ranges, schema
 from extender.offline.manifests.objects import READ_KINDS, admitted_priority, identified, named, refused, to_object

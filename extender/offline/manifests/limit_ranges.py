@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from extender.model.pod import Container, Pod, ResourceRequirements
 from extender.model.quantity import INT64_MAX, NANO, Quantity, ResourceList, milli_from_nano, nano, units_from_nano
 from extender.model.requests import container_totals
-from extender.model.volumes.storage import PersistentVolumeClaim
+from extender.model.storage import PersistentVolumeClaim
 from extender.model.workloads import LimitRange, LimitRangeItem
 from extender.table.object_index import Objects
 

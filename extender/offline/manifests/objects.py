@@ -16,7 +16,7 @@ from extender.errors import MalformedCluster
 from extender.model.kinds import OFFLINE_KINDS, Kind
 from extender.model.meta import CustomObject, Object, ObjectMeta
 from extender.model.pod import Container, Pod, PodSpec, ResourceRequirements
-from extender.model.scheduling.pod_groups import GroupSpec, SchedulingGroup
+from extender.model.pod_groups import GroupSpec, SchedulingGroup
 from extender.model.workloads import Namespace, PriorityClass
 from extender.offline.manifests.versions import converted
 from extender.offline.manifests.wording import plain

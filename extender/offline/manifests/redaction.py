@@ -12,7 +12,7 @@ import msgspec
 
 from extender.model.meta import Object
 from extender.model.pod import Pod
-from extender.model.volumes.storage import CSIDriver, PersistentVolumeClaim
+from extender.model.storage import CSIDriver, PersistentVolumeClaim
 from extender.model.workloads import StatefulSet
 
 ObjectT = TypeVar("ObjectT", bound=Object)

@@ -16,10 +16,10 @@ from extender.extender_v1.encoding import encode
 from extender.extender_v1.messages import NULL, ExtenderArgs, ExtenderFilterResult, HostPriorityList, NodeVictims
 from extender.groups import GroupDecision, Leaf, Tree
 from extender.groups.group_tree import waiting_members
-from extender.model.devices.claims import PendingClaim
+from extender.model.devices import PendingClaim
+from extender.model.extender_config import WHOLE
 from extender.model.kinds import KINDS
 from extender.model.meta import Object
-from extender.model.whole_objects import WHOLE
 from extender.offline.manifests.redaction import ObjectT, Redaction, without_manifests
 from extender.offline.recording.lines import (
     AttemptLine,

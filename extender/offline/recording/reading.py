@@ -17,7 +17,7 @@ from extender.cache.placements import PodPlacement
 from extender.cache.pod_states import PodState
 from extender.errors import MalformedCluster, MalformedQuantity
 from extender.extender_v1.messages import NULL
-from extender.model.devices.claims import PendingClaim
+from extender.model.devices import PendingClaim
 from extender.model.kinds import ADMISSION_KINDS, DECODERS, KINDS
 from extender.model.meta import Object
 from extender.model.pod import Pod

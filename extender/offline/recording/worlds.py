@@ -26,7 +26,7 @@ from extender.framework.status import Refusal
 from extender.groups import Composite, GroupDecision, GroupRules, Leaf, Tree
 from extender.groups.group_tree import too_deep, waiting_members
 from extender.model.pod import Pod
-from extender.model.scheduling.pod_groups import MAX_TREE_DEPTH, CompositePodGroup, GroupName, PodGroup
+from extender.model.pod_groups import MAX_TREE_DEPTH, CompositePodGroup, GroupName, PodGroup
 from extender.offline.policy_forms import AnyPolicy
 from extender.offline.recording.lines import (
     AttemptLine,

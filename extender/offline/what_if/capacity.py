@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from extender.errors import ConfigurationError
 from extender.framework.topology import ZONE
 from extender.groups import Leaf
-from extender.model.devices.slices import DeviceClass
+from extender.model.devices import DeviceClass
 from extender.model.pod import Pod
-from extender.model.scheduling.pod_groups import PodGroup
+from extender.model.pod_groups import PodGroup
 from extender.offline import direct_binding
 from extender.offline.claims.creation import (
     add_claims_like,

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from extender.groups import Leaf
 from extender.model.pod import Pod, PodSchedulingGroup
-from extender.model.scheduling.pod_groups import PodGroup, PodGroupStatus
+from extender.model.pod_groups import PodGroup, PodGroupStatus
 from extender.offline.claims.sharing import without_group
 from extender.offline.explain.explanation import Explanation, Reason
 from extender.offline.groups.outcomes import fitting_placed, nodes_in

@@ -11,10 +11,10 @@ import msgspec
 from msgspec.structs import replace as with_fields
 
 from extender.errors import MalformedCluster, MalformedRequest
-from extender.model.devices.slices import ResourceSlice
+from extender.model.devices import ResourceSlice
 from extender.model.meta import Object
 from extender.model.node import Node
-from extender.model.scheduling.pod_groups import PodGroup, SchedulingGroup
+from extender.model.pod_groups import PodGroup, SchedulingGroup
 from extender.offline.controllers.fresh_nodes import from_manifest
 from extender.offline.manifests.companions import companion
 from extender.offline.manifests.objects import to_object, with_defaults

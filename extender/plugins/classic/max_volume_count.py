@@ -12,7 +12,7 @@ import numpy as np
 
 from extender.framework.rules import Check, Verdict
 from extender.framework.status import unschedulable
-from extender.model.volumes.csi_migration import AWS_EBS, MIGRATED_PLUGINS, CSIVolume
+from extender.model.csi_migration import AWS_EBS, MIGRATED_PLUGINS, CSIVolume
 from extender.table import HypotheticalRemovals, PodInfo, Table
 from extender.table.labels import ABSENT, BoolColumn, IntColumn, Rows
 from extender.volumes.volume_claims import attachable_volumes

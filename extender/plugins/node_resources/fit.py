@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from extender.devices.extended_resources import class_behind, may_be_backed
 from extender.framework.rules import NO_REFUSAL, Check, PerNode, Verdict
 from extender.framework.status import Code, Refusal, unschedulable
-from extender.model.devices.slices import DeviceClass
+from extender.model.devices import DeviceClass
 from extender.model.requests import is_counted, is_extended
 from extender.table import HypotheticalRemovals, PodInfo, Table
 from extender.table.journal import BEGINNING, MOST_FOLLOWED, RESOURCES, Cursor

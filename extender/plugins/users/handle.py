@@ -22,8 +22,8 @@ from extender.framework.status import Refusal
 from extender.model.meta import NO_LABELS, CustomObject, Object
 from extender.model.node import Node
 from extender.model.pod import Pod
+from extender.model.pod_volumes import ClaimUse
 from extender.model.selectors import selector_from_labels
-from extender.model.volumes.pod_volumes import ClaimUse
 from extender.plugins.volume_binding import claim_refusals
 from extender.runtime.clock import Deadline
 from extender.table import PodCountQuery, Table

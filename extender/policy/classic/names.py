@@ -10,8 +10,8 @@ from pydantic.alias_generators import to_camel
 
 from extender.framework.policy_fields import LabelKey, Percentage, ResourceSpec, Shape, Strict
 from extender.framework.rules import Predicate, Priority
+from extender.model.csi_migration import AWS_EBS, AZURE_DISK, CINDER, GCE_PD
 from extender.model.node import NO_EXECUTE
-from extender.model.volumes.csi_migration import AWS_EBS, AZURE_DISK, CINDER, GCE_PD
 from extender.plugins import image_locality
 from extender.plugins.classic.max_volume_count import MaxVolumeCount
 from extender.plugins.classic.node_conditions import CheckNodeCondition, NodePressure

@@ -9,7 +9,7 @@ from __future__ import annotations
 from threading import Lock
 
 from extender.cache.cache import Cache
-from extender.model.devices.claims import PendingClaim, ResourceClaim
+from extender.model.devices import PendingClaim, ResourceClaim
 
 PENDING = PendingClaim.__name__
 

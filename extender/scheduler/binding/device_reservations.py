@@ -17,7 +17,7 @@ from extender.devices.plan import is_failed, is_overdue, is_ready, pending_claim
 from extender.devices.pod_claims import NAME as DEVICES
 from extender.engine.decision import NOTHING_TO_ALLOCATE, Chosen
 from extender.errors import BindingFailed, ClusterError, Outdated
-from extender.model.devices.claims import (
+from extender.model.devices import (
     AllocationResult,
     ConsumerReference,
     ResourceClaim,

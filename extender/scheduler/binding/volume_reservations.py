@@ -13,7 +13,7 @@ from extender.cache.cache import Cache
 from extender.engine.decision import NOTHING_TO_BIND, Chosen
 from extender.errors import BindingFailed, Outdated
 from extender.framework.status import Refusal
-from extender.model.volumes.storage import (
+from extender.model.storage import (
     PersistentVolume,
     PersistentVolumeClaim,
 )

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.model.volumes.csi_migration import CSIVolume, Fault
-from extender.model.volumes.pod_volumes import Attachable
-from extender.model.volumes.storage import VolumeAttachment
+from extender.model.csi_migration import CSIVolume, Fault
+from extender.model.pod_volumes import Attachable
+from extender.model.storage import VolumeAttachment
 from extender.table.filing import ShrinkingDict
 from extender.table.journal import TOPOLOGY, Cursor, Journal
 from extender.table.labels import BoolColumn, IntColumn

@@ -9,15 +9,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from extender.model.volumes.csi_migration import (
+from extender.model.csi_migration import (
     MIGRATED_PLUGINS,
     UNCOUNTED_PLUGINS,
     CSIVolume,
     Fault,
     migrated_volume,
 )
-from extender.model.volumes.pod_volumes import Attachable, ClaimUse, InlineVolume
-from extender.model.volumes.storage import (
+from extender.model.pod_volumes import Attachable, ClaimUse, InlineVolume
+from extender.model.storage import (
     CSINode,
     PersistentVolume,
     PersistentVolumeClaim,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from extender.model.volumes.csi_migration import CSIVolume
+from extender.model.csi_migration import CSIVolume
 from extender.table.filing import ShrinkingDict
 from extender.table.labels import BoolColumn, IntColumn
 

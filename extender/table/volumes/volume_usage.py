@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from extender.model.pod_volumes import ClaimUse, Disk, Mount
 from extender.model.quantity import nano, units_from_nano
-from extender.model.volumes.pod_volumes import ClaimUse, Disk, Mount
-from extender.model.volumes.storage import FILESYSTEM, PersistentVolume
+from extender.model.storage import FILESYSTEM, PersistentVolume
 from extender.table.filing import ShrinkingDict
 from extender.table.journal import FREE_VOLUMES, Journal
 from extender.table.nodes.columns import NodeColumns

@@ -25,7 +25,7 @@ from extender.groups.group_tree import (
     waiting_members,
     with_leaves,
 )
-from extender.model.scheduling.pod_groups import CompositePodGroup, PodGroup
+from extender.model.pod_groups import CompositePodGroup, PodGroup
 from extender.plugins.users.predicate import without_users_predicates
 from extender.preemption import evictable, leaving_victims
 from extender.runtime.clock import NO_DEADLINE, Deadline

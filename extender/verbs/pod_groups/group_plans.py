@@ -59,7 +59,7 @@ from extender.groups import Leaf, Tree
 from extender.groups.group_tree import waiting_members, with_leaves
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.model.scheduling.pod_groups import CompositePodGroup, GroupName, PodGroup
+from extender.model.pod_groups import CompositePodGroup, GroupName, PodGroup
 from extender.runtime.clock import Clock, Deadline
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo, Table, Trial

@@ -31,7 +31,7 @@ from extender.cache.pod_states import PodState
 from extender.errors import BindingFailed
 from extender.groups import Leaf, Tree
 from extender.groups.group_tree import leaves, path_to, reaching, scheduled_members, shortfall, waiting_members
-from extender.model.scheduling.pod_groups import GroupName, PodGroup
+from extender.model.pod_groups import GroupName, PodGroup
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo
 from extender.verbs.pod_groups.group_plans import GroupPlans

@@ -26,7 +26,7 @@ from extender.framework.find_fit import find_fit
 from extender.framework.profile import Profile
 from extender.groups import Leaf
 from extender.model.pod import Pod
-from extender.model.scheduling.pod_groups import PodGroup
+from extender.model.pod_groups import PodGroup
 from extender.runtime.clock import NO_LIMIT, Clock, Deadline, TimeLimit
 from extender.table import PodInfo, Table
 from extender.verbs.pod_groups.group_planning import Judge, MemberCall, Planner, PlanRequest

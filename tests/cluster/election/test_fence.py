@@ -17,9 +17,9 @@ from extender.cluster.writers.pacing import TokenBucket
 from extender.cluster.writers.statuses import ApiEvictor, ApiStatuses, patch_status
 from extender.cluster.writers.volume_writer import ApiVolumes
 from extender.errors import OutcomeUnknown, Refused
-from extender.model.devices.claims import ResourceClaim
+from extender.model.devices import ResourceClaim
 from extender.model.pod import Pod
-from extender.model.volumes.storage import PersistentVolume, PersistentVolumeClaim
+from extender.model.storage import PersistentVolume, PersistentVolumeClaim
 from extender.runtime.clock import ManualClock, SystemClock
 from extender.runtime.ports import Binding, Check, always
 from extender.runtime.unsettled import UnsettledWrites

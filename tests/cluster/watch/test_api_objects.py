@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from extender.cluster.watch.api_objects import decoders
+from extender.model.extender_config import document_of
 from extender.model.kinds import KINDS
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.model.whole_objects import document_of
 from tests.builders import Object, make_node, make_pod
 
 MANAGED = {"managedFields": [{"manager": "somebody"}]}

@@ -14,7 +14,7 @@ from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.writers.claim_writer import ApiClaims
 from extender.cluster.writers.volume_writer import ApiVolumes
 from extender.errors import Conflict, NotFound, Refused
-from extender.model.devices.claims import (
+from extender.model.devices import (
     AllocationResult,
     ConsumerReference,
     DeviceAllocationResult,
@@ -22,7 +22,7 @@ from extender.model.devices.claims import (
     ResourceClaim,
 )
 from extender.model.pod import Pod
-from extender.model.volumes.storage import PersistentVolume, PersistentVolumeClaim
+from extender.model.storage import PersistentVolume, PersistentVolumeClaim
 from extender.runtime.clock import SystemClock
 from tests.builders import make_claim, make_pod, make_pv, make_pvc, make_request, make_storage_class
 from tests.end_to_end.controllers import release_claims

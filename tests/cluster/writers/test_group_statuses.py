@@ -9,7 +9,7 @@ import msgspec
 
 from extender.cluster.writers.group_statuses import ApiGroupStatuses
 from extender.cluster.writers.pacing import TokenBucket
-from extender.model.scheduling.pod_groups import PodGroup
+from extender.model.pod_groups import PodGroup
 from extender.runtime.clock import ManualClock
 from tests.builders import make_pod_group
 from tests.stock.waiting import wait_until

@@ -16,7 +16,7 @@ from extender.devices.cel.device_selectors import SelectorError, matches
 from extender.devices.cel.values import Semver
 from extender.devices.device import PoolDevice
 from extender.errors import DeadlineExceeded
-from extender.model.devices.slices import Device, DeviceAttribute, ResourceSlice
+from extender.model.devices import Device, DeviceAttribute, ResourceSlice
 from extender.runtime.clock import Deadline, ManualClock
 from tests.builders import Object, make_device, make_slice, version
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from extender.model.pod import Pod
-from extender.model.volumes.storage import PersistentVolumeClaim
+from extender.model.storage import PersistentVolumeClaim
 from extender.offline.manifests.objects import to_objects, to_pod
 from extender.offline.state import ClusterState
 from extender.offline.what_if.scenario import Scenario, apply

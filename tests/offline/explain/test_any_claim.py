@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from extender.model.devices.claims import DeviceRequest, ResourceClaim
+from extender.model.devices import DeviceRequest, ResourceClaim
 from extender.offline.explain.changes.suggestion import SuggestedChange
 from tests.builders import (
     Object,

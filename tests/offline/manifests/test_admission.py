@@ -11,7 +11,7 @@ import pytest
 from extender import Cluster
 from extender.errors import MalformedCluster
 from extender.model.requests import pod_requests
-from extender.model.volumes.storage import PersistentVolumeClaim
+from extender.model.storage import PersistentVolumeClaim
 from extender.model.workloads import LimitRange
 from extender.offline.explain.explanation import Explanation
 from extender.offline.manifests.limit_ranges import claim_violations

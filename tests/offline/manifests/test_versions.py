@@ -11,7 +11,7 @@ import yaml
 
 from extender import Cluster
 from extender.errors import MalformedCluster
-from extender.model.volumes.storage import PersistentVolumeClaim
+from extender.model.storage import PersistentVolumeClaim
 from extender.model.workloads import PodDisruptionBudget
 from extender.offline.claims.creation import admit_new
 from extender.offline.manifests.files import load_snapshot

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from extender import Cluster
 from extender.errors import ConfigurationError, UnknownPod
 from extender.framework.profile import Profiles
-from extender.model.volumes.storage import CSIStorageCapacity
+from extender.model.storage import CSIStorageCapacity
 from extender.offline.manifests.objects import to_objects, to_pod
 from extender.offline.state import ClusterState
 from extender.offline.what_if.capacity import as_text

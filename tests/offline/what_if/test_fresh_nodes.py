@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from extender import Cluster
-from extender.model.devices.slices import ResourceSlice
+from extender.model.devices import ResourceSlice
 from extender.model.node import Node
-from extender.model.volumes.storage import CSINode, CSIStorageCapacity
+from extender.model.storage import CSINode, CSIStorageCapacity
 from extender.offline.controllers.fresh_nodes import FreshNodes, copies_of, from_manifest
 from extender.offline.manifests.objects import to_object, to_objects
 from extender.offline.state import ClusterState

@@ -9,7 +9,7 @@ import pytest
 
 from extender.framework.rules import Check
 from extender.framework.status import unresolvable, unschedulable
-from extender.model.volumes.csi_migration import AWS_EBS
+from extender.model.csi_migration import AWS_EBS
 from extender.plugins.classic.max_volume_count import MaxVolumeCount
 from extender.plugins.classic.node_conditions import CheckNodeCondition, NodeLabelFilter, NodePressure
 from extender.plugins.classic.service_affinity import ServiceAffinity

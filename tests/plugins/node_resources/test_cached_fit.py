@@ -10,7 +10,7 @@ import pytest
 
 from extender.framework.find_fit import find_fit
 from extender.framework.profile import Profile
-from extender.model.devices.slices import DeviceClass
+from extender.model.devices import DeviceClass
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.plugins.node_resources.fit import NodeResourcesFitFilter

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from extender.framework.events.cluster_events import Action, Resource
-from extender.model.volumes.storage import (
+from extender.model.storage import (
     CSIDriver,
     CSINode,
     CSIStorageCapacity,

@@ -10,7 +10,7 @@ import pytest
 
 from extender.devices.allocations import devices_of
 from extender.errors import ClusterError, Conflict, OutcomeUnknown, Refused
-from extender.model.devices.claims import AllocatedDeviceStatus, PendingClaim, ResourceClaim
+from extender.model.devices import AllocatedDeviceStatus, PendingClaim, ResourceClaim
 from extender.model.meta import Condition
 from extender.queue.queued_pod import Tier
 from tests.builders import (

@@ -12,7 +12,7 @@ import pytest
 from extender.engine.decide import timeouts_of
 from extender.engine.decision import Timeouts
 from extender.errors import ClusterError, Conflict, OutcomeUnknown, Refused
-from extender.model.volumes.storage import SELECTED_NODE_ANNOTATION, PersistentVolume, PersistentVolumeClaim
+from extender.model.storage import SELECTED_NODE_ANNOTATION, PersistentVolume, PersistentVolumeClaim
 from extender.policy.library import Library
 from extender.policy.loading import load
 from extender.policy.policy import provider

@@ -9,15 +9,16 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from extender.model.devices.claims import (
+from extender.model.devices import (
     EXACT_COUNT,
+    DeviceClass,
     DeviceRequest,
     DeviceSubRequest,
     ExactDeviceRequest,
     ResourceClaim,
     ResourceClaimStatus,
+    ResourceSlice,
 )
-from extender.model.devices.slices import DeviceClass, ResourceSlice
 from extender.model.pod import Pod
 from extender.offline.controllers.replicas import is_pinned
 from extender.offline.explain.changes.suggestion import ClaimStep, SuggestedChange, steps_for_claims, subsets

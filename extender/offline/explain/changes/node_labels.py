@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from extender.framework.node_selectors import required_node_selector
 from extender.model.meta import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from extender.model.pod import Affinity, NodeAffinity, Pod
-from extender.model.selector_text import requirement_text
-from extender.model.selectors import Requirement, compile_requirement
+from extender.model.selectors import Requirement, compile_requirement, requirement_text
 from extender.offline.controllers.replicas import is_pinned
 from extender.offline.explain.changes.placement_rules import unspread
 from extender.offline.explain.changes.suggestion import PodStep, SuggestedChange, subsets

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from extender.model.pod import Affinity, Container, Pod, PodAffinity, PodAffinityTerm, TopologySpreadConstraint
-from extender.model.selector_text import term_text
+from extender.model.selectors import term_text
 from extender.offline.explain.changes.suggestion import PodStep, subsets
 from extender.offline.state import ClusterState
 from extender.table import PodInfo

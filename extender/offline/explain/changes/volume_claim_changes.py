@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from extender.model.meta import ObjectMeta
 from extender.model.pod import Pod
-from extender.model.volumes.pod_volumes import ClaimUse, claims_of
-from extender.model.volumes.storage import (
+from extender.model.pod_volumes import ClaimUse, claims_of
+from extender.model.storage import (
     BETA_STORAGE_CLASS_ANNOTATION,
     BIND_COMPLETED_ANNOTATION,
     SELECTED_NODE_ANNOTATION,

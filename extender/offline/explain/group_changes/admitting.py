@@ -15,8 +15,8 @@ from extender.groups import Composite, GroupDecision, Leaf, Tree
 from extender.groups.group_tree import groups_of, scheduled_members, waiting_members, with_leaves
 from extender.groups.topology_placements import domains
 from extender.model.pod import Pod, PodSpec
+from extender.model.pod_groups import CompositeSchedulingPolicy
 from extender.model.quantity import amounts
-from extender.model.scheduling.pod_groups import CompositeSchedulingPolicy
 from extender.offline.controllers.fresh_nodes import copies_of, shapes
 from extender.offline.explain.changes.node_labels import labelled_node
 from extender.offline.explain.changes.removed_pods import HIGHEST_PRIORITY, removed_pods

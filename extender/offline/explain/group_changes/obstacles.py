@@ -17,7 +17,7 @@ from extender.groups.group_tree import leaves, waiting_members, with_leaves
 from extender.groups.mismatch import preemption_policy
 from extender.model.meta import Object, ObjectMeta
 from extender.model.pod import Pod
-from extender.model.scheduling.pod_groups import (
+from extender.model.pod_groups import (
     BasicPolicy,
     CompositePodGroup,
     CompositePodGroupSpec,

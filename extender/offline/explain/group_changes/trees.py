@@ -10,7 +10,7 @@ from msgspec import structs
 from extender.groups import Composite, Tree
 from extender.groups.group_tree import waiting_members, with_leaves
 from extender.model.pod import Pod
-from extender.model.scheduling.pod_groups import (
+from extender.model.pod_groups import (
     CompositeGangPolicy,
     CompositePodGroup,
     CompositeSchedulingPolicy,

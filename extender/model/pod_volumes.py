@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from extender.model.csi_migration import CSIVolume, Fault, migrated_volume
 from extender.model.pod import Pod, Volume
-from extender.model.volumes.csi_migration import CSIVolume, Fault, migrated_volume
-from extender.model.volumes.storage import PersistentVolumeClaim
+from extender.model.storage import PersistentVolumeClaim
 
 
 class ClaimUse(NamedTuple):

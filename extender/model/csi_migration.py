@@ -14,8 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from extender.model.meta import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
-from extender.model.volume_sources import AWSElasticBlockStore, AzureDisk, MigratableSources
-from extender.model.volumes.storage import PersistentVolume
+from extender.model.storage import AWSElasticBlockStore, AzureDisk, MigratableSources, PersistentVolume
 
 ZONE = "topology.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"

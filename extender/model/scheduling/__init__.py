@@ -1,1 +1,0 @@
-"""Defines the groups of scheduling.k8s.io, and the controllers and templates that offline commands read."""

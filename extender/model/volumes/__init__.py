@@ -1,1 +1,0 @@
-"""Defines the objects of storage: volumes, claims, classes, CSI nodes and drivers."""
