@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     from extender.plugins.users.handle import Handle, ObjectLister
     from extender.table import NodeInfo, NodePods, PodInfo, Table
     from extender.table.labels import BoolColumn, IntColumn, Rows
-    from extender.table.nodes.columns import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
+    from extender.table.node_columns import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 
 __all__ = [
     "CPU",
@@ -209,7 +209,7 @@ _NAMES = {
     "extender.plugins.users.handle": ("Handle", "ObjectLister"),
     "extender.table": ("NodeInfo", "NodePods", "PodInfo", "Table"),
     "extender.table.labels": ("BoolColumn", "IntColumn", "Rows"),
-    "extender.table.nodes.columns": ("CPU", "EPHEMERAL_STORAGE", "MEMORY", "PODS"),
+    "extender.table.node_columns": ("CPU", "EPHEMERAL_STORAGE", "MEMORY", "PODS"),
 }
 """Module -> the public names that it defines."""
 

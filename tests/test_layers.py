@@ -185,7 +185,7 @@ DOOR = {
     "extender.table.PodInfo",
     "extender.table.Table",
     "extender.table.object_index.Objects",
-    "extender.table.pods.pod_templates.twin",
+    "extender.table.podinfo.twin",
 }
 BESIDE_THE_DOOR = {
     "extender.offline.groups": {"extender.queue.queued_group.GroupOutcome"},
@@ -225,7 +225,7 @@ BESIDE_THE_DOOR = {
         "extender.queue",
         "extender.scheduler.event_router.free_on",
         "extender.table.podinfo.Group",
-        "extender.table.pods.pod_templates.of_one_template",
+        "extender.table.podinfo.of_one_template",
     },
 }
 

@@ -20,7 +20,7 @@ from extender.model.quantity import amounts
 from extender.runtime.going_on import going_on
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo
-from extender.table.pods.pod_templates import Templates
+from extender.table.podinfo import Templates
 
 _BATCH = 50  # how many listed objects are stored before the lock is released; this takes 1 or 2 ms
 

@@ -18,8 +18,8 @@ from extender.framework.rules import Check, Verdict
 from extender.framework.status import Code, Refusal, merged, unresolvable
 from extender.table import PodInfo, Table
 from extender.table.labels import BoolColumn, IntColumn, Rows
+from extender.table.nominated import AwaitedPods
 from extender.table.podinfo import lazy_attribute
-from extender.table.pods.nominated import AwaitedPods
 
 FITS = -1
 

@@ -25,8 +25,7 @@ from extender.framework.status import Code, Refusal
 from extender.table import PodInfo, Table
 from extender.table.journal import BEGINNING, FREE_VOLUMES, MOST_FOLLOWED, RESOURCES
 from extender.table.labels import BoolColumn, Rows
-from extender.table.podinfo import Group
-from extender.table.pods.pod_templates import of_one_template
+from extender.table.podinfo import Group, of_one_template
 
 _DOES_NOT_FIT = np.iinfo(np.int64).min
 # A ranking is updated after these changes, and rebuilt after all others, which may affect any node.

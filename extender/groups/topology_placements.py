@@ -16,7 +16,7 @@ from extender.model.requests import is_scalar
 from extender.plugins.node_resources.allocation import CPU_AND_MEMORY, ResourceWeights
 from extender.table import PodInfo, Table
 from extender.table.labels import ABSENT, Rows
-from extender.table.nodes.offered_resources import CPU, MEMORY, NONZERO_CPU, NONZERO_MEMORY, PODS
+from extender.table.node_columns import CPU, MEMORY, NONZERO_CPU, NONZERO_MEMORY, PODS
 
 NO_PLACEMENTS = "no feasible placements found"
 _MOST_POINTS = 100

@@ -29,7 +29,7 @@ from extender.plugins.pod_topology_spread.spread import (
 from extender.runtime.text import counted, distinguishable, listed, rounded
 from extender.table import PodInfo, Table
 from extender.table.labels import ABSENT, Rows
-from extender.table.pods.nominated import AwaitedPods
+from extender.table.nominated import AwaitedPods
 
 Detail = Callable[[PodInfo, Table, Rows, str], str]
 

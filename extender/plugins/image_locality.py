@@ -10,7 +10,7 @@ from extender.framework.plugin import Arguments, Plugin
 from extender.framework.rules import MAX_SCORE, PerNode, RowScorer, Scorer, Scores
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
-from extender.table.nodes.columns import NodeColumns
+from extender.table.node_columns import NodeColumns
 
 NAME = "ImageLocality"
 MIB = 1024 * 1024

@@ -34,9 +34,9 @@ from extender.model.node import Node
 from extender.model.selectors import EVERYTHING, NOTHING, Selector
 from extender.table import HypotheticalRemovals, PodCountQuery, PodInfo, Table
 from extender.table.labels import ABSENT, BoolColumn, IntColumn, Rows
+from extender.table.matches import MatchCount
 from extender.table.podinfo import AffinityTerm
-from extender.table.pods.matches import MatchCount
-from extender.table.pods.terms import Effect, IncomingPod, TermCount, TermKind
+from extender.table.terms import Effect, IncomingPod, TermCount, TermKind
 
 
 def incoming(pod: PodInfo, table: Table) -> IncomingPod:

@@ -14,8 +14,8 @@ from extender.framework.rules import Check, PerNode, Verdict
 from extender.framework.status import unschedulable
 from extender.table import HypotheticalRemovals, PodInfo, Table
 from extender.table.labels import IntColumn, Rows
+from extender.table.pod_columns import conflicts_between
 from extender.table.podinfo import HostPort
-from extender.table.pods.pod_columns import conflicts_between
 
 NAME = "NodePorts"
 REFUSAL = unschedulable(NAME, "node(s) didn't have free ports for the requested pod ports")

@@ -28,8 +28,8 @@ from extender.model.csi_migration import CSIVolume, Fault
 from extender.model.pod_volumes import InlineVolume
 from extender.model.storage import CSIDriver, CSINode
 from extender.table import HypotheticalRemovals, PodInfo, Table
+from extender.table.csi import MissingClaim
 from extender.table.labels import BoolColumn, IntColumn, Rows
-from extender.table.volumes.csi import MissingClaim
 from extender.volumes.volume_claims import AttachableVolumes, attachable_volumes, claim_not_found
 
 NAME = "NodeVolumeLimits"

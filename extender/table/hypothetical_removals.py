@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from extender.table.labels import BoolColumn, IntColumn, Rows
-from extender.table.pods.matches import PodCountQuery
-from extender.table.pods.nominated import NOBODY, AwaitedPods
+from extender.table.matches import PodCountQuery
+from extender.table.nominated import NOBODY, AwaitedPods
 
 if TYPE_CHECKING:
     from extender.table.table import Table

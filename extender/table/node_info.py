@@ -17,12 +17,10 @@ from extender.model.pod import Pod
 from extender.model.selectors import selector_from_labels
 from extender.table.journal import MOST_FOLLOWED, NODES, RESOURCES, Cursor, Journal
 from extender.table.labels import IntColumn, Rows
-from extender.table.nodes.columns import NodeColumns
-from extender.table.nodes.facts import image_sizes
-from extender.table.nodes.offered_resources import DERIVED, PODS
+from extender.table.matches import Matches, PodCountQuery
+from extender.table.node_columns import DERIVED, PODS, NodeColumns, image_sizes
+from extender.table.pod_columns import PodColumns
 from extender.table.podinfo import lazy_attribute
-from extender.table.pods.matches import Matches, PodCountQuery
-from extender.table.pods.pod_columns import PodColumns
 
 
 class PodCounts:

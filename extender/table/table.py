@@ -18,19 +18,19 @@ from extender.model.pod import Pod
 from extender.model.storage import PersistentVolume
 from extender.model.workloads import Service
 from extender.runtime.clock import NO_DEADLINE, Deadline
+from extender.table.distinct_resources import DistinctResources
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
 from extender.table.journal import Journal
 from extender.table.labels import Rows
+from extender.table.matches import MatchCount, Matches, PodCountQuery
+from extender.table.node_columns import NodeColumns
 from extender.table.node_info import NodeInfo, NodeInfos
-from extender.table.nodes.columns import NodeColumns
-from extender.table.nodes.distinct_resources import DistinctResources
+from extender.table.nominated import NominatedPods
 from extender.table.object_index import Budgets, Namespaces, Objects, Services
+from extender.table.pod_columns import PodColumns, PortColumns
 from extender.table.podinfo import PodInfo
-from extender.table.pods.matches import MatchCount, Matches, PodCountQuery
-from extender.table.pods.nominated import NominatedPods
-from extender.table.pods.pod_columns import PodColumns, PortColumns
-from extender.table.pods.terms import Terms
-from extender.table.volumes.volume_usage import Storage
+from extender.table.terms import Terms
+from extender.table.volume_usage import Storage
 
 R = TypeVar("R")
 

@@ -18,7 +18,7 @@ from extender.model.meta import NodeSelectorRequirement, NodeSelectorTerm
 from extender.model.storage import PersistentVolume, PersistentVolumeClaim, StorageClass, TopologySelectorTerm
 from extender.table import Table
 from extender.table.labels import BoolColumn, Rows
-from extender.table.volumes.volume_usage import UnboundVolume
+from extender.table.volume_usage import UnboundVolume
 from extender.volumes.accessibility import NONE, Picked, nodes_with_access, values_picked
 from extender.volumes.volume_candidates import free_volumes, pools_for, reserved_volume
 from extender.volumes.volume_claims import PodVolumeClaims

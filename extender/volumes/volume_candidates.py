@@ -24,7 +24,7 @@ from extender.model.storage import (
 from extender.table import Table
 from extender.table.journal import FREE_VOLUMES, TOPOLOGY, Cursor
 from extender.table.labels import BoolColumn
-from extender.table.volumes.volume_usage import UnboundVolume, VolumeTraits
+from extender.table.volume_usage import UnboundVolume, VolumeTraits
 from extender.volumes.accessibility import (
     Accessibility,
     Picked,

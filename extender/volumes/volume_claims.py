@@ -11,7 +11,7 @@ from extender.model.csi_migration import CSIVolume, Fault
 from extender.model.pod_volumes import ClaimUse
 from extender.model.storage import WAIT_FOR_FIRST_CONSUMER, PersistentVolumeClaim, StorageClass
 from extender.table import PodInfo, Table
-from extender.table.volumes.csi import MissingClaim, csi_volume_of
+from extender.table.csi import MissingClaim, csi_volume_of
 
 NAME = "VolumeBinding"
 UNBOUND = unresolvable(NAME, "pod has unbound immediate PersistentVolumeClaims")

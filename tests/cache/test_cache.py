@@ -24,7 +24,7 @@ from extender.model.pod import Pod
 from extender.runtime.clock import Deadline, ManualClock, TimeLimit
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo, Table
-from extender.table.nodes.columns import CPU
+from extender.table.node_columns import CPU
 from tests.builders import make_node, make_pod
 
 TTL = 30.0

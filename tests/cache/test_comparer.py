@@ -24,7 +24,7 @@ from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.model.selectors import compile_selector
 from extender.table import PodCountQuery, Table
-from extender.table.pods.terms import IncomingPod
+from extender.table.terms import IncomingPod
 from tests.builders import make_node, make_pod
 from tests.cache.watched_cluster import WatchedCluster
 

@@ -19,7 +19,7 @@ from extender.model.pod import Pod
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo, Table
-from extender.table.pods.pod_templates import Templates
+from extender.table.podinfo import Templates
 from tests.builders import make_node, make_pod
 
 NODE = msgspec.convert(make_node("n").obj(), Node)

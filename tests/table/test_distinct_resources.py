@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.table import PodInfo, Table
+from extender.table import PodInfo, Table, distinct_resources
+from extender.table.distinct_resources import ResourceColumns
 from extender.table.journal import RESOURCES
 from extender.table.labels import RowIndex
-from extender.table.nodes import distinct_resources
-from extender.table.nodes.columns import CPU, PODS
-from extender.table.nodes.distinct_resources import ResourceColumns
+from extender.table.node_columns import CPU, PODS
 from tests.builders import make_node, make_pod
 
 NAMES = [f"n{number}" for number in range(40)]  # more than a table has room for at first

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from extender.model.selectors import selector_from_labels
 from extender.table import HypotheticalRemovals, PodCountQuery, Table
-from extender.table.nodes.columns import CPU, PODS
-from extender.table.pods.nominated import AwaitedPods
+from extender.table.node_columns import CPU, PODS
+from extender.table.nominated import AwaitedPods
 from tests.builders import make_node, make_pod
 from tests.framework.cluster import pod_info, table_of
 

@@ -9,8 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from extender.model.selectors import EVERYTHING, Requirement, Selector, selector_from_labels
 from extender.table import PodCountQuery
+from extender.table.matches import Matches
 from extender.table.podinfo import Group
-from extender.table.pods.matches import Matches
 
 WEB = Group("default", frozenset({("app", "web")}))
 DB = Group("default", frozenset({("app", "db")}))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.table.journal import Journal
-from extender.table.nodes.columns import NodeColumns
+from extender.table.node_columns import NodeColumns
 from tests.builders import make_node
 from tests.framework.cluster import table_of
 

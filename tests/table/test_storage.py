@@ -14,7 +14,7 @@ from extender.model.csi_migration import CSIVolume
 from extender.model.kinds import KINDS
 from extender.model.pod import Pod
 from extender.table import PodInfo, Table
-from extender.table.volumes.csi import NO_LIMIT
+from extender.table.csi import NO_LIMIT
 from tests.builders import (
     Object,
     PodBuilder,

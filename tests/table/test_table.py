@@ -16,7 +16,7 @@ from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.model.selectors import EVERYTHING, Requirement, compile_requirement, selector_from_labels
 from extender.table import HypotheticalRemovals, PodCountQuery, PodInfo, Table
-from extender.table.nodes.columns import BUILT_IN, CPU, PODS
+from extender.table.node_columns import BUILT_IN, CPU, PODS
 from extender.table.podinfo import HostPort
 from tests.builders import ZONE, make_node, make_pod
 

@@ -11,7 +11,7 @@ import pytest
 
 from extender.offline.manifests.objects import to_pod
 from extender.table import PodInfo
-from extender.table.pods.pod_templates import Templates
+from extender.table.podinfo import Templates
 from tests.builders import PodBuilder, make_pod
 
 PARTS = (

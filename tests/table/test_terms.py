@@ -16,7 +16,7 @@ from extender.model.pod import Pod
 from extender.table import PodInfo, Table
 from extender.table.labels import LabelColumns
 from extender.table.podinfo import Group
-from extender.table.pods.terms import Effect, IncomingPod, TermKind, Terms, held_terms
+from extender.table.terms import Effect, IncomingPod, TermKind, Terms, held_terms
 from tests.builders import HOSTNAME, ZONE, PodBuilder, expression, make_node, make_pod
 
 ROWS = 20  # more than the first capacity, so that the sums grow

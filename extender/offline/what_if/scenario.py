@@ -21,7 +21,7 @@ from extender.offline.state import ClusterState
 from extender.offline.what_if import budgets
 from extender.offline.what_if.simulation import Simulation
 from extender.table import PodInfo
-from extender.table.pods.pod_templates import twin
+from extender.table.podinfo import twin
 
 MOST_NEW_NODES, MOST_NEW_PODS = 10_000, 100_000
 

@@ -40,8 +40,7 @@ from extender.runtime.ports import Nominating, Telemetry
 from extender.runtime.text import counted
 from extender.scheduler.event_router import free_on
 from extender.table import PodInfo
-from extender.table.podinfo import Group
-from extender.table.pods.pod_templates import of_one_template, twin
+from extender.table.podinfo import Group, of_one_template, twin
 
 REGION = "topology.kubernetes.io/region"
 PREEMPTION = "preemption"

@@ -14,7 +14,7 @@ from extender.model.pod import Container, Pod
 from extender.model.quantity import amounts
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
-from extender.table.nodes.columns import CPU, MEMORY
+from extender.table.node_columns import CPU, MEMORY
 
 ANNOTATION = "scheduler.alpha.kubernetes.io/preferAvoidPods"
 CONTROLLERS = ("ReplicationController", "ReplicaSet")

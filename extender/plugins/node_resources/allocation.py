@@ -19,10 +19,10 @@ from extender.framework.rules import Scores
 from extender.model.quantity import INT64_MAX
 from extender.model.requests import is_counted, is_scalar
 from extender.table import Table
+from extender.table.distinct_resources import ResourceColumns, RuleOfResources
 from extender.table.journal import MOST_FOLLOWED, RESOURCES
 from extender.table.labels import BoolColumn, RowIndex, Rows
-from extender.table.nodes.columns import CPU, MEMORY, NONZERO_CPU, NONZERO_MEMORY
-from extender.table.nodes.distinct_resources import ResourceColumns, RuleOfResources
+from extender.table.node_columns import CPU, MEMORY, NONZERO_CPU, NONZERO_MEMORY
 
 _MAX_AMOUNT = 2**62  # more than any node has, but small enough that sums stay within an int64
 _MAX_FACTOR = INT64_MAX // 100  # the largest amount that can be multiplied by a score

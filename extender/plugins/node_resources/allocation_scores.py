@@ -24,8 +24,8 @@ from extender.plugins.node_resources.allocation import (
 )
 from extender.plugins.node_resources.fit import NAME
 from extender.table import PodInfo, Table
+from extender.table.distinct_resources import ResourceColumns
 from extender.table.labels import BoolColumn, RowIndex, Rows
-from extender.table.nodes.distinct_resources import ResourceColumns
 
 Strategy = Callable[[Allocation], Scores]
 BALANCED_ALLOCATION = "NodeResourcesBalancedAllocation"

@@ -17,10 +17,10 @@ from extender.framework.status import Code, Refusal, unschedulable
 from extender.model.devices import DeviceClass
 from extender.model.requests import is_counted, is_extended
 from extender.table import HypotheticalRemovals, PodInfo, Table
+from extender.table.distinct_resources import ResourceColumns
 from extender.table.journal import BEGINNING, MOST_FOLLOWED, RESOURCES, Cursor
 from extender.table.labels import BoolColumn, IntColumn, RowIndex, Rows
-from extender.table.nodes.columns import PODS, NodeColumns
-from extender.table.nodes.distinct_resources import ResourceColumns
+from extender.table.node_columns import PODS, NodeColumns
 
 NAME = "NodeResourcesFit"
 TOO_MANY_PODS = "Too many pods"

@@ -14,14 +14,14 @@ import msgspec
 from extender.model.pod_volumes import ClaimUse, Disk, Mount
 from extender.model.quantity import nano, units_from_nano
 from extender.model.storage import FILESYSTEM, PersistentVolume
+from extender.table.attachments import Attachments
+from extender.table.csi import CSINodes
 from extender.table.filing import ShrinkingDict
 from extender.table.journal import FREE_VOLUMES, Journal
-from extender.table.nodes.columns import NodeColumns
+from extender.table.node_columns import NodeColumns
 from extender.table.object_index import Objects
+from extender.table.pod_columns import PodColumns
 from extender.table.podinfo import PodInfo
-from extender.table.pods.pod_columns import PodColumns
-from extender.table.volumes.attachments import Attachments
-from extender.table.volumes.csi import CSINodes
 
 
 class VolumeTraits(NamedTuple):

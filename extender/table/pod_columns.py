@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from extender.model.selectors import selector_from_labels
 from extender.table.journal import RESOURCES, Journal
 from extender.table.labels import IntColumn, Rows
-from extender.table.nodes.columns import BUILT_IN, NodeColumns
+from extender.table.matches import Matches, PodCountQuery
+from extender.table.node_columns import BUILT_IN, NodeColumns
 from extender.table.podinfo import HostPort, PodInfo
-from extender.table.pods.matches import Matches, PodCountQuery
 
 _FIRST_CAPACITY = 64
 EVERY_ADDRESS = "0.0.0.0"  # noqa: S104  only compared with; no socket is bound to it

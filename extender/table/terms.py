@@ -25,8 +25,8 @@ from extender.model.selectors import Selector
 from extender.runtime.clock import NO_DEADLINE, Deadline
 from extender.table.filing import Filing
 from extender.table.labels import IntColumn, LabelColumns, LabelIndex, SelectorIndex
+from extender.table.matches import LARGEST_KEY_BYTES, MOST_KEY_BYTES, NodeCounts, key_bytes, max_results
 from extender.table.podinfo import AffinityTerm, Group, PodInfo
-from extender.table.pods.matches import LARGEST_KEY_BYTES, MOST_KEY_BYTES, NodeCounts, key_bytes, max_results
 
 NO_TERMS = 0
 _TERMS_BETWEEN_CHECKS = 256

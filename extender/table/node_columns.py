@@ -1,51 +1,147 @@
-"""Stores the nodes in columns: resources, taints, labels and images, one row for each node.
+"""Stores the nodes in columns: resources, taints, labels, images and facts, one row for each node.
 
 A row exists while the node or a pod on it is known, because pods may arrive before their node, or outlive it.
+
+A fact is a function of a node, for example of its annotations. It is called once for each node, and again when the node
+changes. Equal values share one id, so that a rule runs once for each distinct value.
+
+A resource that no node offers gets no row in the matrices, even if pods request it. Anyone who may create pods can
+invent thousands of resource names, and each row takes memory for every node.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping
-from typing import TypeVar
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from extender.model.node import Node, Taint
-from extender.model.quantity import amounts
+from extender.model.quantity import INT64_MAX, amounts
 from extender.model.requests import is_counted
-from extender.table.journal import NODES, RESOURCES, TOPOLOGY, Journal
+from extender.table.journal import NODES, RESOURCES, TOPOLOGY, Cursor, Journal
 from extender.table.labels import LabelColumns, Rows
-from extender.table.nodes.facts import FactColumn, Image, NodeFacts, image_sizes
-from extender.table.nodes.offered_resources import (
-    BUILT_IN,
-    CPU,
-    DERIVED,
-    EPHEMERAL_STORAGE,
-    MEMORY,
-    NONZERO_CPU,
-    NONZERO_MEMORY,
-    PODS,
-    OfferedResources,
-)
 from extender.table.podinfo import Footprint
 
-__all__ = [
-    "BUILT_IN",
-    "CPU",
-    "EPHEMERAL_STORAGE",
-    "MEMORY",
-    "NONZERO_CPU",
-    "NONZERO_MEMORY",
-    "PODS",
-    "NameIndex",
-    "NodeColumns",
-]
-
+# The first rows of each matrix. In the last two, a container without a request counts with a default amount.
+CPU, MEMORY, EPHEMERAL_STORAGE, PODS, NONZERO_CPU, NONZERO_MEMORY = range(6)
+BUILT_IN = ("cpu", "memory", "ephemeral-storage", "pods", "nonzero-cpu", "nonzero-memory")
+DERIVED = frozenset((PODS, NONZERO_CPU, NONZERO_MEMORY))
+"""The rows that the scheduler computes. A pod cannot request these resources by name."""
 _FIRST_CAPACITY = 16
 _FREE_ROW_HASH = 1
 F = TypeVar("F", bound=Hashable)
 S = TypeVar("S", bound=np.generic)
+
+
+class OfferedResources:
+    """The built-in resources, and those that at least one node offers.
+
+    Attributes:
+        index_of: resource -> its row in the matrices.
+        free: rows that are not in use, which the next new resources get.
+        size: the number of rows, in use or free.
+        changes: the number of times that a resource got or lost a row.
+    """
+
+    def __init__(self) -> None:
+        self.index_of = {name: index for index, name in enumerate(BUILT_IN)}
+        self.free: list[int] = []
+        self.size = len(BUILT_IN)
+        self.changes = 0
+        self._offering_nodes = Counter(BUILT_IN)  # built-in resources begin at 1, so they are never removed
+
+    def replace(self, before: Iterable[str], after: Iterable[str]) -> None:
+        """Updates the rows for a node whose offered resources change from `before` to `after`."""
+        for name in after:
+            self._offering_nodes[name] += 1
+            if name not in self.index_of:
+                self.index_of[name] = self._new_index()
+                self.changes += 1
+        for name in before:
+            self._offering_nodes[name] -= 1
+            if not self._offering_nodes[name]:
+                del self._offering_nodes[name]
+                self.free.append(self.index_of.pop(name))
+                self.changes += 1
+
+    def _new_index(self) -> int:
+        if self.free:
+            return self.free.pop()
+        self.size += 1
+        return self.size - 1
+
+
+class FactColumn(Generic[F]):
+    """The result of one function of a node, for every node.
+
+    Attributes:
+        fact: the function.
+        ids: intp[row]: the index of the node's result in `values`; meaningless if the row has no node.
+    """
+
+    def __init__(self, fact: Callable[[Node], F], journal: Journal) -> None:
+        self.fact = fact
+        self.ids = np.zeros(0, np.intp)
+        self.values: list[F] = []
+        self._id_of: dict[F, int] = {}
+        self._changed_rows = Cursor(journal, NODES)
+
+    def refresh(self, objects: Sequence[Node | None], capacity: int) -> None:
+        """Calls the function again for the nodes that have changed since the last call."""
+        self.ids = np.pad(self.ids, (0, capacity - len(self.ids)))
+        changed = self._changed_rows.read()
+        for row in range(len(objects)) if changed is None else changed:
+            node = objects[row]
+            if node is not None:
+                self.ids[row] = self._intern(self.fact(node))
+
+    def _intern(self, value: F) -> int:
+        number = self._id_of.get(value)
+        if number is None:
+            number = self._id_of[value] = len(self.values)
+            self.values.append(value)
+        return number
+
+
+class NodeFacts:
+    """Stores one FactColumn for each function that a rule has asked for.
+
+    The function takes a node, and must be at module level. If a caller passed a new lambda each time, each lambda would
+    get its own column.
+    """
+
+    def __init__(self, objects: Sequence[Node | None], journal: Journal) -> None:
+        self._objects = objects
+        self._journal = journal
+        self._columns: dict[Callable[[Node], Hashable], FactColumn[Hashable]] = {}
+
+    def column(self, fact: Callable[[Node], F], capacity: int) -> FactColumn[F]:
+        """Returns the column of the function `fact`, brought up to date and enlarged to `capacity` rows."""
+        column: FactColumn[F] | None = self._columns.get(fact)  # type: ignore[assignment]  # the type of the values differs by key
+        if column is None:
+            column = FactColumn(fact, self._journal)
+            self._columns[fact] = column  # type: ignore[assignment]
+        column.refresh(self._objects, capacity)
+        return column
+
+
+class Image(NamedTuple):
+    """A container image: its size as first reported, and the rows of the nodes that have it.
+
+    Source: upstream ImageStateSummary.
+    """
+
+    size_bytes: int
+    rows: set[int]
+
+
+def image_sizes(node: Node | None) -> Mapping[str, int]:
+    """Returns the sizes of the images on the node, by image name; the first size if a name occurs twice."""
+    images = node.status.images if node else None
+    return {name: min(image.size_bytes, INT64_MAX) for image in reversed(images or ()) for name in image.names or ()}
 
 
 class NameIndex:

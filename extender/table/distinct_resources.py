@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from extender.table.journal import MOST_FOLLOWED, RESOURCES, Cursor, Journal
 from extender.table.labels import RowIndex, Rows
-from extender.table.nodes.columns import NodeColumns
+from extender.table.node_columns import NodeColumns
 
 _MAX_UNUSED = 256  # how many ids are kept unused; other nodes may soon have the same amounts
 _NO_ID = -1  # the id of rows that have never had a node or a pod

@@ -10,10 +10,10 @@ import numpy as np
 
 from extender.table.journal import TOPOLOGY, Cursor, Journal
 from extender.table.labels import BoolColumn, IntColumn, Rows
-from extender.table.nodes.columns import BUILT_IN, NodeColumns
+from extender.table.matches import Matches
+from extender.table.node_columns import BUILT_IN, NodeColumns
+from extender.table.pod_columns import PodColumns
 from extender.table.podinfo import PodInfo
-from extender.table.pods.matches import Matches
-from extender.table.pods.pod_columns import PodColumns
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from extender.model.storage import (
 )
 from extender.table.journal import TOPOLOGY, Cursor, Journal
 from extender.table.labels import BoolColumn, IntColumn
-from extender.table.nodes.columns import NodeColumns
+from extender.table.node_columns import NodeColumns
 from extender.table.object_index import Objects
 
 ObjectKey = tuple[str, str]  # kind, key
