@@ -247,7 +247,7 @@ def test_answers_ask_the_engine_at_its_door(path: Path) -> None:
 
 # A pod is decided in `engine.decide`. The verbs answer a part of kube-scheduler's own decision, and the group algorithm
 # also checks members on the nodes that they have.
-DECIDES = {"extender.framework.find_fit.find_fit", "extender.framework.score.score", "extender.preemption.preempt"}
+DECIDES = {"extender.framework.find_fit.find_fit", "extender.framework.find_fit.score", "extender.preemption.preempt"}
 MAY_DECIDE = {
     "extender.engine.decide",
     "extender.groups.group_preemption",

@@ -37,12 +37,11 @@ from extender.engine.decision import (
     Timeouts,
 )
 from extender.errors import DeadlineExceeded, ExtenderError, RuleFailed
-from extender.framework.find_fit import Fit, find_fit
+from extender.framework.find_fit import Fit, Scoring, find_fit, score
 from extender.framework.plugin import RESERVE, error_prefix
 from extender.framework.profile import ALL_NODES, CandidateLimits, Profile
 from extender.framework.rankings import Best, Rankings
 from extender.framework.rules import Proposal, Scores
-from extender.framework.score import Scoring, score
 from extender.framework.status import Code, Refusal, Rejection, failed
 from extender.groups import GroupDecision, Tree
 from extender.groups.group_preemption import GroupPreemption

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from extender.devices.plan import DevicePlan
 from extender.errors import ExtenderError
-from extender.framework.find_fit import Fit
-from extender.framework.score import Scoring
+from extender.framework.find_fit import Fit, Scoring
 from extender.framework.status import NO_REJECTION, Refusal, Rejection
 from extender.model.devices import ResourceClaim
 from extender.model.pod import Pod

@@ -1,20 +1,22 @@
-"""Runs a profile's predicates over rows of the table, and finds the rows that can take the pod.
+"""Runs the predicates of a profile over the nodes, and its priorities over the feasible rows.
 
-Start with `find_fit`, which calls `prepare` (upstream PreFilter) and `run` (upstream Filter) and returns a `Fit`.
+Start with `find_fit`, which calls `prepare` (upstream PreFilter) and `run` (upstream Filter) and returns a `Fit`; then
+`score`.
 
-Source: upstream schedule_one.go, findNodesThatFitPod.
+Source: upstream schedule_one.go, findNodesThatFitPod and prioritizeNodes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from extender.framework.profile import Profile
-from extender.framework.rules import Check, Verdict
+from extender.framework.rules import Check, Scores, Verdict
 from extender.framework.status import Code, Refusal, merged, unresolvable
 from extender.table import PodInfo, Table
 from extender.table.labels import BoolColumn, IntColumn, Rows
@@ -306,3 +308,39 @@ def _unsatisfied(plugins: Sequence[str]) -> str:
     if len(plugins) == 1:
         return f"node(s) didn't satisfy plugin {plugins[0]}"
     return f"node(s) didn't satisfy plugin(s) [{' '.join(plugins)}] simultaneously"
+
+
+class PluginScores(NamedTuple):
+    """One priority's scores of the feasible rows, int64[n]. `scores` are normalised, but not weighted."""
+
+    plugin: str
+    weight: int
+    raw: Scores
+    scores: Scores
+
+
+class Scoring(NamedTuple):
+    """The scores of the feasible rows. `total` is the sum of all plugins' weighted scores: int64[n]."""
+
+    rows: Rows
+    total: Scores
+    by_plugin: Sequence[PluginScores]
+
+
+def score(profile: Profile, pod: PodInfo, table: Table, rows: Rows) -> Scoring:
+    """Scores the feasible `rows` by every priority of the profile, and adds up the weighted scores.
+
+    Raises DeadlineExceeded.
+    """
+    total = np.zeros(len(rows), np.int64)
+    by_plugin: list[PluginScores] = []
+    for weighted in profile.priorities:
+        table.deadline.check(weighted.priority.name)
+        scorer = weighted.priority.prepare(pod, table, rows)
+        if scorer is None:
+            continue
+        raw = scorer.map(rows)
+        scores = scorer.reduce(raw)
+        total += scores if weighted.weight == 1 else scores * weighted.weight
+        by_plugin.append(PluginScores(weighted.priority.name, weighted.weight, raw, scores))
+    return Scoring(rows, total, by_plugin)

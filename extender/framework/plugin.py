@@ -8,8 +8,8 @@ from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel
 
-from extender.framework.events.queueing_hints import EVERYTHING, Interests
 from extender.framework.policy_fields import Strict
+from extender.framework.queueing_hints import EVERYTHING, Interests
 from extender.framework.rules import Predicate, Priority
 
 A = TypeVar("A", bound=BaseModel)

@@ -9,11 +9,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from extender.framework.events.cluster_events import Action, Resource
-from extender.framework.events.queueing_hints import Interest, Interests, never
+from extender.framework.cluster_events import Action, Resource
 from extender.framework.plugin import Arguments, Plugin
 from extender.framework.policy_fields import Percentage
 from extender.framework.profile import CandidateLimits
+from extender.framework.queueing_hints import Interest, Interests, never
 
 NAME = "DefaultPreemption"
 

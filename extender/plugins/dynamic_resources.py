@@ -14,10 +14,10 @@ from extender.devices.allocator.allocator import FILTER_TIMEOUT_SECONDS, UNTIMED
 from extender.devices.node_claims import NodeClaims
 from extender.devices.plan import unavailable
 from extender.devices.pod_claims import NAME, FindClaim, PodDeviceClaims, existing_claims, pod_device_claims
-from extender.framework.events.cluster_events import Action, Change, Resource
-from extender.framework.events.queueing_hints import Interest, Interests, reads_names
+from extender.framework.cluster_events import Action, Change, Resource
 from extender.framework.plugin import FILTER, PRE_FILTER, RESERVE, SCORE, Arguments, Plugin
 from extender.framework.policy_fields import duration, duration_seconds
+from extender.framework.queueing_hints import Interest, Interests, reads_names
 from extender.framework.rules import Check, PerTemplate, RowScorer, Scorer, Scores, Verdict, normalised
 from extender.framework.status import Refusal, unresolvable
 from extender.model.devices import ResourceClaim

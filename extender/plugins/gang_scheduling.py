@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from extender.framework.events.cluster_events import Action, Change, Resource
-from extender.framework.events.queueing_hints import Interest, Interests, reads_names
+from extender.framework.cluster_events import Action, Change, Resource
 from extender.framework.plugin import Arguments, Plugin
+from extender.framework.queueing_hints import Interest, Interests, reads_names
 from extender.framework.status import Refusal, unresolvable
 from extender.table import PodInfo
 

@@ -15,8 +15,10 @@ from typing import Literal
 
 import numpy as np
 
-from extender.framework.events.cluster_events import Action, Change, Resource
-from extender.framework.events.queueing_hints import (
+from extender.framework.cluster_events import Action, Change, Resource
+from extender.framework.plugin import FILTER, PRE_FILTER, PRE_SCORE, SCORE, Arguments, Plugin
+from extender.framework.policy_fields import Percentage
+from extender.framework.queueing_hints import (
     ANY,
     Interest,
     Interests,
@@ -25,8 +27,6 @@ from extender.framework.events.queueing_hints import (
     names_of_labels,
     names_of_selector,
 )
-from extender.framework.plugin import FILTER, PRE_FILTER, PRE_SCORE, SCORE, Arguments, Plugin
-from extender.framework.policy_fields import Percentage
 from extender.framework.rules import MAX_SCORE, Check, PerTemplate, Scorer, Scores, Verdict
 from extender.framework.status import unresolvable, unschedulable
 from extender.framework.topology import DomainCounts, summed_by_domain

@@ -15,16 +15,7 @@ import numpy as np
 from pydantic import AfterValidator, Field
 
 from extender.errors import RuleFailed
-from extender.framework.events.cluster_events import Action, Change, Resource
-from extender.framework.events.queueing_hints import (
-    Interest,
-    Interests,
-    Reads,
-    encoded,
-    names_of_labels,
-    names_of_requirement,
-    names_of_requirements,
-)
+from extender.framework.cluster_events import Action, Change, Resource
 from extender.framework.node_selectors import (
     NODE_NAME_FIELD,
     is_required_node,
@@ -38,6 +29,15 @@ from extender.framework.node_selectors import (
 )
 from extender.framework.plugin import PRE_SCORE, Arguments, Plugin
 from extender.framework.policy_fields import Strict, label_key
+from extender.framework.queueing_hints import (
+    Interest,
+    Interests,
+    Reads,
+    encoded,
+    names_of_labels,
+    names_of_requirement,
+    names_of_requirements,
+)
 from extender.framework.rules import Check, PerNode, RowCheck, RowScorer, Scorer, Scores, Verdict, normalised
 from extender.framework.status import Refusal, unresolvable
 from extender.model import pod as model

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from extender.framework.events.cluster_events import Action, Change, Resource
-from extender.framework.events.queueing_hints import Interest, Interests
+from extender.framework.cluster_events import Action, Change, Resource
 from extender.framework.plugin import FILTER, PRE_FILTER, Arguments, Plugin
+from extender.framework.queueing_hints import Interest, Interests
 from extender.framework.rules import Check, PerNode, RowCheck
 from extender.framework.status import unresolvable
 from extender.model.node import Node

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from extender.framework.events.cluster_events import Action, Resource
-from extender.framework.events.queueing_hints import Interest, Interests
+from extender.framework.cluster_events import Action, Resource
 from extender.framework.plugin import Arguments, Plugin
+from extender.framework.queueing_hints import Interest, Interests
 from extender.framework.rules import NO_REFUSAL, Check, PerNode, Verdict
 from extender.framework.status import unresolvable
 from extender.table import PodInfo, Table

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from extender.framework.events.cluster_events import Action, Change, Resource
-from extender.framework.events.queueing_hints import Interest, Interests, Reads, has_place
+from extender.framework.cluster_events import Action, Change, Resource
 from extender.framework.plugin import FILTER, PRE_FILTER, Arguments, Plugin
+from extender.framework.queueing_hints import Interest, Interests, Reads, has_place
 from extender.framework.rules import Check, PerNode, Verdict
 from extender.framework.status import unschedulable
 from extender.table import HypotheticalRemovals, PodInfo, Table

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from extender.framework.events.cluster_events import Action, Change, Resource
-from extender.framework.events.queueing_hints import Interest, Interests
+from extender.framework.cluster_events import Action, Change, Resource
 from extender.framework.plugin import Arguments, Plugin
+from extender.framework.queueing_hints import Interest, Interests
 from extender.framework.rules import Check, PerNode, RowCheck
 from extender.framework.status import unresolvable
 from extender.model.node import NO_SCHEDULE, UNSCHEDULABLE_TAINT, tolerates, untolerated

@@ -11,8 +11,9 @@ from math import inf
 
 import numpy as np
 
-from extender.framework.events.cluster_events import Action, Change, Resource
-from extender.framework.events.queueing_hints import (
+from extender.framework.cluster_events import Action, Change, Resource
+from extender.framework.plugin import Arguments, Plugin
+from extender.framework.queueing_hints import (
     USED_CLAIMS,
     Interest,
     Interests,
@@ -21,7 +22,6 @@ from extender.framework.events.queueing_hints import (
     has_place,
     uses_claim,
 )
-from extender.framework.plugin import Arguments, Plugin
 from extender.framework.rules import Check, PerNode, Verdict
 from extender.framework.status import Refusal, failed, unresolvable, unschedulable
 from extender.model.csi_migration import CSIVolume, Fault

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from extender.framework.events.queueing_hints import EVERYTHING, Interests
 from extender.framework.plugin import PRE_ENQUEUE, Arguments, Plugin, Registry
 from extender.framework.profile import Profile, WeightedPriority
+from extender.framework.queueing_hints import EVERYTHING, Interests
 from extender.plugins import (
     default_preemption,
     dynamic_resources,

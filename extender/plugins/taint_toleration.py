@@ -11,9 +11,9 @@ from functools import partial
 
 import numpy as np
 
-from extender.framework.events.cluster_events import Action, Change, Resource
-from extender.framework.events.queueing_hints import Interest, Interests, Reads, encoded
+from extender.framework.cluster_events import Action, Change, Resource
 from extender.framework.plugin import PRE_SCORE, SCORE, Arguments, Plugin
+from extender.framework.queueing_hints import Interest, Interests, Reads, encoded
 from extender.framework.rules import Check, PerNode, RowCheck, RowScorer, Scorer, normalised
 from extender.framework.status import unresolvable
 from extender.model.node import NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE, Node, untolerated

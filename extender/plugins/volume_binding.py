@@ -13,8 +13,7 @@ from typing import Literal
 import numpy as np
 from msgspec import structs
 
-from extender.framework.events.cluster_events import Action, Change, Resource
-from extender.framework.events.queueing_hints import USED_CLAIMS, Interest, Interests, Reads, claim_of, uses_claim
+from extender.framework.cluster_events import Action, Change, Resource
 from extender.framework.plugin import FILTER, PRE_FILTER, PRE_SCORE, RESERVE, SCORE, Arguments, Plugin
 from extender.framework.policy_fields import (
     MAX_POINT_SCORE,
@@ -25,6 +24,7 @@ from extender.framework.policy_fields import (
     points,
     score_by_utilization,
 )
+from extender.framework.queueing_hints import USED_CLAIMS, Interest, Interests, Reads, claim_of, uses_claim
 from extender.framework.rules import Check, PerNode, RowCheck, RowScorer, Scorer, Scores, Verdict
 from extender.framework.status import Refusal, failed, unresolvable
 from extender.model.pod_volumes import ClaimUse

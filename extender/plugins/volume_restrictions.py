@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from extender.framework.events.cluster_events import Action, Change, Resource
-from extender.framework.events.queueing_hints import (
+from extender.framework.cluster_events import Action, Change, Resource
+from extender.framework.plugin import FILTER, PRE_FILTER, Arguments, Plugin
+from extender.framework.queueing_hints import (
     NAMED_CLAIMS,
     Interest,
     Interests,
@@ -20,7 +21,6 @@ from extender.framework.events.queueing_hints import (
     named_claims,
     names_claim,
 )
-from extender.framework.plugin import FILTER, PRE_FILTER, Arguments, Plugin
 from extender.framework.rules import Check, PerNode, Verdict
 from extender.framework.status import Refusal, unresolvable, unschedulable
 from extender.model.pod_volumes import ClaimUse, clash

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from extender.framework.events.cluster_events import Action, Change, Resource
-from extender.framework.events.queueing_hints import NAMED_CLAIMS, Interest, Interests, claim_of, names_claim
+from extender.framework.cluster_events import Action, Change, Resource
 from extender.framework.plugin import Arguments, Plugin
+from extender.framework.queueing_hints import NAMED_CLAIMS, Interest, Interests, claim_of, names_claim
 from extender.framework.rules import Check, PerNode, Verdict
 from extender.framework.status import Refusal, unresolvable
 from extender.model.csi_migration import BETA_REGION, BETA_ZONE, REGION, ZONE, ZONE_DELIMITER

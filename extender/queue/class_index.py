@@ -14,7 +14,7 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.framework.events.queueing_hints import ANY, AmountLimits, IndexKeys
+from extender.framework.queueing_hints import ANY, AmountLimits, IndexKeys
 from extender.queue.queued_pod import QueuedPod
 
 _FIRST_ROOM = 16

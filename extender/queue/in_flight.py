@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice
 
-from extender.framework.events.cluster_events import Change, pod_events
+from extender.framework.cluster_events import Change, pod_events
 from extender.queue.queued_pod import QueuedPod
 from extender.table import PodInfo
 

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from extender.errors import IllegalTransition
-from extender.framework.events.cluster_events import (
+from extender.framework.cluster_events import (
     ASSIGNED_POD_DELETE,
     EVENTS_MISSED,
     FORCE_ACTIVATE,
@@ -38,7 +38,7 @@ from extender.framework.events.cluster_events import (
     Change,
     pod_events,
 )
-from extender.framework.events.queueing_hints import Interests, QueueingHints
+from extender.framework.queueing_hints import Interests, QueueingHints
 from extender.framework.rules import PreEnqueue
 from extender.framework.status import NO_REJECTION, Rejection
 from extender.model.meta import NO_LABELS

@@ -13,14 +13,14 @@ from enum import IntEnum
 from itertools import islice
 from typing import NamedTuple, Protocol
 
-from extender.framework.events.cluster_events import (
+from extender.framework.cluster_events import (
     BACKOFF_COMPLETE,
     POP_FROM_BACKOFF_Q,
     SCHEDULE_ATTEMPT_FAILURE,
     UNSCHEDULABLE_TIMEOUT,
     Change,
 )
-from extender.framework.events.queueing_hints import QueueingHints
+from extender.framework.queueing_hints import QueueingHints
 from extender.framework.rules import PreEnqueue
 from extender.framework.status import Rejection
 from extender.model.pod_groups import GroupName

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from extender.framework.events.cluster_events import Change
-from extender.framework.events.queueing_hints import NOTHING_OF_THE_POD, Interest, QueueingHints, Reads
+from extender.framework.cluster_events import Change
+from extender.framework.queueing_hints import NOTHING_OF_THE_POD, Interest, QueueingHints, Reads
 from extender.queue.backoff import Heap
 from extender.queue.class_index import ClassIndex, EquivalenceClass
 from extender.queue.queued_group import Entity

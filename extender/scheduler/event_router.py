@@ -12,7 +12,7 @@ from extender.cache.contents import CachedPod
 from extender.cache.placements import PodPlacement
 from extender.cache.pod_states import PodEvent
 from extender.devices.extended_resources import may_be_backed
-from extender.framework.events.cluster_events import (
+from extender.framework.cluster_events import (
     ASSIGNED_POD_ADD,
     ASSIGNED_POD_DELETE,
     Action,

@@ -11,9 +11,9 @@ from extender.errors import RuleFailed
 from extender.extender_v1.decoding import NamesReader, decode_args
 from extender.extender_v1.encoding import MAX_EXTENDER_PRIORITY, encode_priorities, validate_prioritize
 from extender.extender_v1.messages import ExtenderArgs, HostPriorityList
+from extender.framework.find_fit import score
 from extender.framework.profile import Profile, Profiles
 from extender.framework.rules import MAX_SCORE, Scores
-from extender.framework.score import score
 from extender.runtime.clock import NO_LIMIT, Deadline, TimeLimit
 from extender.table import PodInfo
 from extender.verbs.filter import requested_nodes

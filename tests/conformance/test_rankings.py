@@ -14,10 +14,9 @@ import pytest
 from msgspec import structs
 
 from extender.errors import MalformedCluster, RuleFailed
-from extender.framework.find_fit import find_fit
+from extender.framework.find_fit import find_fit, score
 from extender.framework.profile import Profile, Profiles
 from extender.framework.rankings import Rankings
-from extender.framework.score import score
 from extender.framework.status import Code
 from extender.model.pod import Pod
 from extender.offline.manifests.objects import to_object, with_defaults

@@ -9,8 +9,8 @@ from types import ModuleType
 
 import pytest
 
-from extender.framework.events.cluster_events import Action, Change, ClusterEvent, Resource
-from extender.framework.events.queueing_hints import QueueingHints
+from extender.framework.cluster_events import Action, Change, ClusterEvent, Resource
+from extender.framework.queueing_hints import QueueingHints
 from extender.plugins.registry import IN_TREE, INTERESTS
 from extender.policy.library import Library
 from extender.policy.loading import load

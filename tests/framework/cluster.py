@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from extender.framework.find_fit import find_fit
+from extender.framework.find_fit import find_fit, score
 from extender.framework.profile import Profile, WeightedPriority
 from extender.framework.rules import Predicate, Priority
-from extender.framework.score import score
 from extender.framework.status import Refusal
 from extender.model.kinds import KINDS
 from extender.model.node import Node

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from extender.framework.default_selector import default_selector
+from extender.framework.topology import default_selector
 from extender.model.selectors import EVERYTHING
 from tests.builders import PodBuilder, make_pod, make_service
 from tests.framework.cluster import pod_info, table_of

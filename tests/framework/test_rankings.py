@@ -9,11 +9,10 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from extender.framework.find_fit import find_fit
+from extender.framework.find_fit import find_fit, score
 from extender.framework.profile import Profile, WeightedPriority
 from extender.framework.rankings import Rankings
 from extender.framework.rules import PerNode, RowScorer, Scorer
-from extender.framework.score import score
 from extender.framework.status import Refusal, unschedulable
 from extender.model.kinds import KINDS
 from extender.model.node import Taint

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from extender.framework.find_fit import score
 from extender.framework.profile import Profile, WeightedPriority
 from extender.framework.rules import Scorer, Scores, normalised
-from extender.framework.score import score
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 from tests.builders import make_node, make_pod

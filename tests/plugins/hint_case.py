@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from extender.framework.events.cluster_events import Action, Change, ClusterEvent, Resource, Room
-from extender.framework.events.queueing_hints import QueueingHints
+from extender.framework.cluster_events import Action, Change, ClusterEvent, Resource, Room
+from extender.framework.queueing_hints import QueueingHints
 from extender.model.meta import Object
 from extender.model.storage import PersistentVolumeClaim
 from extender.plugins.registry import INTERESTS

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from extender.framework.events.cluster_events import (
+from extender.framework.cluster_events import (
     NODE_ADD,
     Action,
     Change,
     ClusterEvent,
     Resource,
 )
-from extender.framework.events.queueing_hints import (
+from extender.framework.queueing_hints import (
     AmountLimits,
     Interest,
     Interests,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.framework.events.cluster_events import Action, Resource
+from extender.framework.cluster_events import Action, Resource
 from extender.framework.status import unresolvable
 from extender.plugins.node_declared_features import REFUSAL, NodeDeclaredFeatures
 from tests.builders import NodeBuilder, Object, PodBuilder, make_node, make_pod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from extender.framework.events.cluster_events import Action
+from extender.framework.cluster_events import Action
 from extender.framework.status import unresolvable
 from extender.plugins.node_name import NodeName
 from tests.builders import NodeBuilder, make_node, make_pod

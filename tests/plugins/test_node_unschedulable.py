@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from extender.framework.events.cluster_events import Action, Resource
+from extender.framework.cluster_events import Action, Resource
 from extender.framework.status import unresolvable
 from extender.plugins.node_unschedulable import NodeUnschedulable
 from tests.builders import NodeBuilder, make_node, make_pod

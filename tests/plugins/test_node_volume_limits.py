@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from extender.framework.events.cluster_events import Action, Resource
+from extender.framework.cluster_events import Action, Resource
 from extender.framework.rules import Check
 from extender.framework.status import failed, unresolvable, unschedulable
 from extender.model.storage import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.framework.events.cluster_events import Action, Change, ClusterEvent, Resource
+from extender.framework.cluster_events import Action, Change, ClusterEvent, Resource
 from extender.framework.status import unresolvable
 from extender.plugins.taint_toleration import TaintTolerationFilter, TaintTolerationScore
 from tests.builders import NodeBuilder, make_node, make_pod

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from extender.framework.events.cluster_events import Action, Resource
+from extender.framework.cluster_events import Action, Resource
 from extender.framework.rules import Check
 from extender.framework.status import unresolvable
 from extender.model.storage import (

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from extender.framework.events.cluster_events import Action, Resource
+from extender.framework.cluster_events import Action, Resource
 from extender.framework.status import Refusal, unresolvable
 from extender.model.storage import (
     PersistentVolume,

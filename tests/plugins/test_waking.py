@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.framework.events.cluster_events import (
+from extender.framework.cluster_events import (
     ASSIGNED_POD_ADD,
     ASSIGNED_POD_DELETE,
     NODE_ADD,
@@ -25,7 +25,7 @@ from extender.framework.events.cluster_events import (
     ClusterEvent,
     Resource,
 )
-from extender.framework.events.queueing_hints import Hint, Interests, QueueingHints
+from extender.framework.queueing_hints import Hint, Interests, QueueingHints
 from extender.framework.status import Rejection
 from extender.model.devices import DeviceClass
 from extender.model.storage import CSIDriver, CSIStorageCapacity, VolumeAttachment

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from extender import predicate
-from extender.framework.events.cluster_events import Action, ClusterEvent, Resource
-from extender.framework.events.queueing_hints import QueueingHints
+from extender.framework.cluster_events import Action, ClusterEvent, Resource
 from extender.framework.profile import Profile
+from extender.framework.queueing_hints import QueueingHints
 from extender.plugins.registry import interests_of
 from extender.plugins.users import OfflineHost
 from extender.table.features import Behaviours

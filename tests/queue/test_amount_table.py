@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.framework.events.queueing_hints import AmountLimits, IndexKeys
+from extender.framework.queueing_hints import AmountLimits, IndexKeys
 from extender.queue import class_index
 from extender.queue.class_index import AmountTable, ClassIndex, EquivalenceClass
 from extender.queue.queued_pod import QueuedPod

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from extender.errors import IllegalTransition
-from extender.framework.events.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD, Action, Change, Resource
-from extender.framework.events.queueing_hints import Interest, Interests
+from extender.framework.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD, Action, Change, Resource
+from extender.framework.queueing_hints import Interest, Interests
 from extender.framework.status import Refusal, unresolvable
 from extender.model.pod_groups import GroupName
 from extender.plugins.scheduling_gates import SchedulingGates

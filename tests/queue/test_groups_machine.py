@@ -10,8 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from extender.framework.events.cluster_events import NODE_ADD, Action, Change, Resource
-from extender.framework.events.queueing_hints import Interest, Interests
+from extender.framework.cluster_events import NODE_ADD, Action, Change, Resource
+from extender.framework.queueing_hints import Interest, Interests
 from extender.framework.status import Refusal, unresolvable
 from extender.queue.priority_queue import PriorityQueue
 from extender.queue.queued_group import GroupOutcome, QueuedGroup

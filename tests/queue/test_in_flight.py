@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from extender.framework.events.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD, Change
+from extender.framework.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD, Change
 from extender.queue.in_flight import InFlight
 from extender.queue.queued_pod import QueuedPod
 from tests.builders import make_pod

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import pytest
 
 from extender.errors import IllegalTransition
-from extender.framework.events.cluster_events import ASSIGNED_POD_ADD, ASSIGNED_POD_DELETE, NODE_ADD, Change
-from extender.framework.events.queueing_hints import Interests
+from extender.framework.cluster_events import ASSIGNED_POD_ADD, ASSIGNED_POD_DELETE, NODE_ADD, Change
+from extender.framework.queueing_hints import Interests
 from extender.framework.rules import PreEnqueue
 from extender.framework.status import NO_REJECTION, Refusal, Rejection, unresolvable, unschedulable
 from extender.plugins.registry import INTERESTS

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from extender.framework.events.cluster_events import (
+from extender.framework.cluster_events import (
     ASSIGNED_POD_DELETE,
     NODE_ADD,
     Action,
@@ -17,7 +17,7 @@ from extender.framework.events.cluster_events import (
     ClusterEvent,
     Resource,
 )
-from extender.framework.events.queueing_hints import Interest, Interests, Reads, reads_names
+from extender.framework.queueing_hints import Interest, Interests, Reads, reads_names
 from extender.framework.status import Rejection
 from extender.plugins.scheduling_gates import SchedulingGates
 from extender.queue.priority_queue import PriorityQueue

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from extender.framework.events.cluster_events import ASSIGNED_POD_DELETE, Change
+from extender.framework.cluster_events import ASSIGNED_POD_DELETE, Change
 from extender.framework.status import NO_REJECTION
 from extender.plugins.registry import INTERESTS
 from extender.queue.backoff import Backoff

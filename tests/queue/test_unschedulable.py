@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from extender.framework.events.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD, Action, Change, Resource
-from extender.framework.events.queueing_hints import Interest, Interests, QueueingHints, Reads, reads_names
+from extender.framework.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD, Action, Change, Resource
+from extender.framework.queueing_hints import Interest, Interests, QueueingHints, Reads, reads_names
 from extender.queue.queued_pod import QueuedPod
 from extender.queue.unschedulable import UnschedulablePods
 from extender.table import PodInfo

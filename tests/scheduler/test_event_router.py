@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 
 from extender import Node, Pod, predicate
-from extender.framework.events.cluster_events import Change
+from extender.framework.cluster_events import Change
 from extender.framework.profile import Profile
 from extender.framework.status import Refusal, unschedulable
 from extender.model.kinds import KINDS

@@ -13,7 +13,7 @@ from extender.devices.extended_resources import claim_for
 from extender.devices.plan import pending_claim
 from extender.engine.decision import Chosen
 from extender.engine.group_members import reserved
-from extender.framework.events.cluster_events import Action, Change, ClusterEvent, Resource
+from extender.framework.cluster_events import Action, Change, ClusterEvent, Resource
 from extender.model.devices import (
     AllocationResult,
     PendingClaim,

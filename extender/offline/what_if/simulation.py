@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from extender.engine import Engine
 from extender.engine.decision import Chosen, Failure
 from extender.engine.group_members import BY_GANG
-from extender.framework.events.cluster_events import ASSIGNED_POD_ADD, ASSIGNED_POD_DELETE, Change
+from extender.framework.cluster_events import ASSIGNED_POD_ADD, ASSIGNED_POD_DELETE, Change
 from extender.framework.profile import PreEnqueueRules
 from extender.framework.topology import ZONE
 from extender.model.meta import Condition

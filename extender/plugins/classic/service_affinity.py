@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.framework.default_selector import default_selector
 from extender.framework.node_selectors import nodes_with_labels
 from extender.framework.rules import MAX_SCORE, Check, RowCheck, RowScorer, Scorer, Scores
 from extender.framework.status import unschedulable
+from extender.framework.topology import default_selector
 from extender.model.node import Node
 from extender.model.selectors import EVERYTHING, NOTHING, Selector, selector_from_labels
 from extender.table import PodCountQuery, PodInfo, Table

@@ -12,10 +12,10 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, model_validator
 
 from extender.devices.extended_resources import IMPLICIT_PREFIX, may_be_backed
-from extender.framework.events.cluster_events import Action, Change, Resource
-from extender.framework.events.queueing_hints import AmountLimits, Interest, Interests, Reads, has_place, reads_names
+from extender.framework.cluster_events import Action, Change, Resource
 from extender.framework.plugin import FILTER, PRE_FILTER, PRE_SCORE, Arguments, Plugin
 from extender.framework.policy_fields import LabelKey, ResourceSpec, Shape, Strict, points
+from extender.framework.queueing_hints import AmountLimits, Interest, Interests, Reads, has_place, reads_names
 from extender.model.quantity import amounts
 from extender.model.requests import is_counted
 from extender.plugins.node_resources.allocation import CPU_AND_MEMORY, ResourceWeight, ResourceWeights

@@ -11,8 +11,11 @@ from typing import Annotated, Literal, Self
 import msgspec
 from pydantic import AfterValidator, Field, model_validator
 
-from extender.framework.events.cluster_events import Action, Change, Resource
-from extender.framework.events.queueing_hints import (
+from extender.framework.cluster_events import Action, Change, Resource
+from extender.framework.node_selectors import is_required_node, required_node_selector
+from extender.framework.plugin import FILTER, PRE_FILTER, PRE_SCORE, SCORE, Arguments, Plugin
+from extender.framework.policy_fields import LabelKey, Positive, Strict
+from extender.framework.queueing_hints import (
     ANY,
     Interest,
     Interests,
@@ -22,9 +25,6 @@ from extender.framework.events.queueing_hints import (
     names_of_labels,
     names_of_selector,
 )
-from extender.framework.node_selectors import is_required_node, required_node_selector
-from extender.framework.plugin import FILTER, PRE_FILTER, PRE_SCORE, SCORE, Arguments, Plugin
-from extender.framework.policy_fields import LabelKey, Positive, Strict
 from extender.model.node import Node
 from extender.model.pod import TopologySpreadConstraint
 from extender.plugins.pod_topology_spread.spread import (

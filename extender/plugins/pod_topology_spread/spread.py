@@ -12,11 +12,10 @@ from math import log
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.framework.default_selector import default_selector
 from extender.framework.node_selectors import nodes_required_by, required_node_selector
 from extender.framework.rules import MAX_SCORE, Check, PerTemplate, Scorer, Scores, Verdict
 from extender.framework.status import unresolvable, unschedulable
-from extender.framework.topology import HOSTNAME, ZONE, DomainCounts, domains_in, summed_by_domain
+from extender.framework.topology import HOSTNAME, ZONE, DomainCounts, default_selector, domains_in, summed_by_domain
 from extender.model.node import NO_EXECUTE, NO_SCHEDULE, untolerated
 from extender.model.pod import Pod, TopologySpreadConstraint
 from extender.model.selectors import EVERYTHING, NOTHING, Requirement, Selector, compile_selector

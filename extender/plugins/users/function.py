@@ -23,10 +23,10 @@ from typing import Any, Generic, ParamSpec, TypeVar, get_type_hints
 from pydantic import BaseModel, ConfigDict, create_model
 
 from extender.errors import DeadlineExceeded, RuleUnanswered
-from extender.framework.events.cluster_events import Action, Resource
-from extender.framework.events.queueing_hints import EVERYTHING, Interest, Interests
+from extender.framework.cluster_events import Action, Resource
 from extender.framework.permit import NO_PERMITS, PendingPermits
 from extender.framework.profile import Profile
+from extender.framework.queueing_hints import EVERYTHING, Interest, Interests
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.plugins.users.handle import Handle, RuleHost, RunningProcess, nothing_waits, refuse_in_queue_rule

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from extender.framework.events.cluster_events import Action, Change, ClusterEvent, Resource
+from extender.framework.cluster_events import Action, Change, ClusterEvent, Resource
 from extender.model.devices import EXTENDED_RESOURCE_CLAIM_ANNOTATION, ResourceClaim
 from tests.builders import (
     make_pod,

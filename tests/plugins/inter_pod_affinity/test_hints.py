@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from extender.framework.events.cluster_events import Action, Resource
+from extender.framework.cluster_events import Action, Resource
 from extender.model.workloads import Namespace
 from tests.builders import ZONE, NodeBuilder, Object, PodBuilder, make_namespace, make_node, make_pod
 from tests.plugins.hint_case import helped, node_change_helps, pod_change_helps

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.framework.events.cluster_events import Action
+from extender.framework.cluster_events import Action
 from tests.builders import NodeBuilder, PodBuilder, expression, make_node, make_pod, node_term
 from tests.plugins.hint_case import node_change_helps
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.framework.events.cluster_events import Action, Resource
+from extender.framework.cluster_events import Action, Resource
 from extender.model.devices import DeviceClass
 from tests.builders import NodeBuilder, PodBuilder, make_device_class, make_node, make_pod
 from tests.plugins.hint_case import helped, node_change_helps, read

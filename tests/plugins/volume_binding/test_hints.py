@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from extender.framework.events.cluster_events import Action, Resource
+from extender.framework.cluster_events import Action, Resource
 from extender.model.storage import (
     CSIDriver,
     CSINode,

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from extender.framework.events.cluster_events import Action, Change, ClusterEvent, Resource
+from extender.framework.cluster_events import Action, Change, ClusterEvent, Resource
 from extender.model.selectors import Requirement, Selector
 from extender.table import PodInfo
 

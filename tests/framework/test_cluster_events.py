@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.framework.events.cluster_events import Action, ClusterEvent, Resource, node_events, pod_events
+from extender.framework.cluster_events import Action, ClusterEvent, Resource, node_events, pod_events
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.queue.queueing import info, node
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.framework.events.queueing_hints import ANY, names_of_labels, names_of_requirements, names_of_selector
+from extender.framework.queueing_hints import ANY, names_of_labels, names_of_requirements, names_of_selector
 from extender.model.selectors import NOTHING, Requirement
 
 
