@@ -20,8 +20,8 @@ from extender.groups.group_tree import Tree, waiting_members
 from extender.model.pod_groups import GroupName
 from extender.model.workloads import PodDisruptionBudget
 from extender.preemption import pod_terminating_by_preemption
+from extender.preemption.candidates import Disruption, UnitKind, disruption_of, evictable, tie_key
 from extender.preemption.evaluator import NEVER
-from extender.preemption.units import Disruption, UnitKind, disruption_of, evictable, tie_key
 from extender.table import PodInfo, Table, Trial
 from extender.table.features import FeatureGates
 

@@ -8,18 +8,20 @@ Start with `evaluator.preempt`. `dry_run` finds the victims on all nodes at once
 be evicted, sorts them, and picks the node.
 """
 
-from extender.preemption.candidates import Candidate, candidates_of
+from extender.preemption.candidates import Candidate, candidates_of, evictable
 from extender.preemption.evaluator import (
+    NO_NODES,
     NOT_HELPFUL,
     Preemption,
+    fit_message,
     leaving_victims,
     pod_terminating_by_preemption,
     preempt,
+    preemption_message,
     process_preemption,
+    rows_per_refusal,
     rows_without_lower_priority,
 )
-from extender.preemption.fit_error import NO_NODES, fit_message, preemption_message, rows_per_refusal
-from extender.preemption.units import evictable
 
 __all__ = [
     "NOT_HELPFUL",
