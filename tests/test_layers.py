@@ -188,7 +188,7 @@ DOOR = {
     "extender.table.podinfo.twin",
 }
 BESIDE_THE_DOOR = {
-    "extender.offline.groups": {"extender.queue.queued_group.GroupOutcome"},
+    "extender.offline.groups": {"extender.queue.entries.GroupOutcome"},
     "extender.offline.recording": {  # replays what the verbs and the loop decided, so it runs them
         "extender.cache",
         "extender.extender_v1",

@@ -33,9 +33,8 @@ from extender.plugins.users import put_in_force
 from extender.plugins.users.handle import RunningProcess
 from extender.policy.policy import Policy
 from extender.queue.backoff import Backoff, Order, priority_sort
+from extender.queue.entries import Entity, Tier
 from extender.queue.priority_queue import MAX_UNSCHEDULABLE_SECONDS, PriorityQueue
-from extender.queue.queued_group import Entity
-from extender.queue.queued_pod import Tier
 from extender.runtime.clock import NO_LIMIT, Clock, TimeLimit
 from extender.runtime.ports import Binder
 from extender.scheduler.binding.device_reservations import DeviceClaims

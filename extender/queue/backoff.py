@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple
 
-from extender.queue.queued_group import Entity
+from extender.queue.entries import Entity
 
 Order = Callable[[Entity], tuple[Any, ...]]
 """Returns the sort key of a pod or group; the keys must be comparable with each other."""

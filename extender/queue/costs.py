@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from extender.queue.backoff import COST_TIMES, Heap, Order
-from extender.queue.queued_group import Entity
+from extender.queue.entries import Entity
 
 CHEAP_SECONDS = 0.1
 COSTLY_SECONDS = 60.0

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 
 from extender.framework.cluster_events import Change, pod_events
-from extender.queue.queued_pod import QueuedPod
+from extender.queue.entries import QueuedPod
 from extender.table import PodInfo
 
 

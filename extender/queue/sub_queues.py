@@ -26,9 +26,8 @@ from extender.framework.status import Rejection
 from extender.model.pod_groups import GroupName
 from extender.queue.backoff import Backoff, BackoffQueue, Heap, Order, priority_sort
 from extender.queue.costs import ActiveQueue, Costs
-from extender.queue.queued_group import Entity, QueuedGroup, entity_type, group_uid
-from extender.queue.queued_pod import QueuedPod, Tier
-from extender.queue.unschedulable import UnschedulablePods
+from extender.queue.entries import Entity, QueuedGroup, QueuedPod, Tier, entity_type, group_uid
+from extender.queue.waiting_index import UnschedulablePods
 
 
 class QueueTelemetry(Protocol):

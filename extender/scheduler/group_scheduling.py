@@ -47,8 +47,7 @@ from extender.groups.mismatch import mismatch
 from extender.model.devices import ResourceClaim
 from extender.model.pod_groups import GroupName, PodGroup
 from extender.plugins.gang_scheduling import NAME as GANG_SCHEDULING
-from extender.queue.queued_group import GroupOutcome, QueuedGroup
-from extender.queue.queued_pod import QueuedPod
+from extender.queue.entries import GroupOutcome, QueuedGroup, QueuedPod
 from extender.runtime.clock import Clock
 from extender.scheduler.schedule_one import AssumedPod, PodScheduler
 from extender.scheduler.scheduler_ports import GroupResult, GroupStatuses, SchedulerTelemetry

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from extender.cache.cache import Cache
+from extender.queue.entries import QueuedPod
 from extender.queue.priority_queue import PriorityQueue
-from extender.queue.queued_pod import QueuedPod
 from extender.runtime.clock import Clock
 from extender.table import PodInfo
 

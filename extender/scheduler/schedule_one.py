@@ -43,9 +43,8 @@ from extender.framework.permit import BindRule, Permit, Permits
 from extender.framework.plugin import error_prefix
 from extender.framework.status import NO_REJECTION, Rejection
 from extender.model.devices import ResourceClaim
+from extender.queue.entries import Entity, GroupOutcome, QueuedGroup, QueuedPod
 from extender.queue.priority_queue import PriorityQueue
-from extender.queue.queued_group import Entity, GroupOutcome, QueuedGroup
-from extender.queue.queued_pod import QueuedPod
 from extender.runtime.clock import NO_LIMIT, Clock, Deadline, TimeLimit
 from extender.runtime.going_on import going_on
 from extender.runtime.ports import Binder, Binding, Nominating

@@ -14,8 +14,8 @@ from extender.plugins.users import permit, reserve
 from extender.policy.library import Library
 from extender.policy.loading import read
 from extender.policy.policy import Policy
+from extender.queue.entries import Tier
 from extender.queue.priority_queue import PriorityQueue
-from extender.queue.queued_pod import Tier
 from extender.runtime.clock import ManualClock
 from extender.scheduler.other_extenders import Extenders
 from tests.builders import make_node

@@ -31,8 +31,8 @@ from extender.model.devices import DeviceClass
 from extender.model.storage import CSIDriver, CSIStorageCapacity, VolumeAttachment
 from extender.model.workloads import Namespace, Service
 from extender.plugins.registry import INTERESTS
+from extender.queue.entries import Tier
 from extender.queue.priority_queue import PriorityQueue
-from extender.queue.queued_pod import Tier
 from extender.runtime.clock import ManualClock
 from extender.table import PodInfo
 from tests.builders import (

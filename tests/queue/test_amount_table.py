@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.framework.queueing_hints import AmountLimits, IndexKeys
-from extender.queue import class_index
-from extender.queue.class_index import AmountTable, ClassIndex, EquivalenceClass
-from extender.queue.queued_pod import QueuedPod
+from extender.queue import waiting_index
+from extender.queue.entries import QueuedPod
+from extender.queue.waiting_index import AmountTable, ClassIndex, EquivalenceClass
 from tests.queue.queueing import info
 
 Step = tuple[dict[str, int], bool]
@@ -47,11 +47,11 @@ def test_a_pod_of_many_resources_takes_no_more_columns_than_there_may_be() -> No
     modest = EquivalenceClass(IndexKeys(1, (), {"cpu": 1}), 0)
     table.add(greedy)
     table.add(modest)
-    assert len(table._amounts) == class_index._MAX_COLUMNS
+    assert len(table._amounts) == waiting_index._MAX_COLUMNS
     assert list(table.within(AmountLimits(lambda resource: 1 if resource == "cpu" else 0))) == [modest]
     table.remove(greedy)
     table.add(greedy)
-    assert len(table._amounts) == class_index._MAX_COLUMNS
+    assert len(table._amounts) == waiting_index._MAX_COLUMNS
 
 
 class Hashed(tuple[str, ...]):

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from extender.queue.backoff import Backoff, BackoffQueue
-from extender.queue.queued_pod import QueuedPod
+from extender.queue.entries import QueuedPod
 from tests.builders import make_pod
 from tests.queue.queueing import info, refused
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from extender.framework.status import NO_REJECTION
 from extender.queue.costs import FIRST_SLICE_SECONDS, LAST_SLICE_SECONDS
+from extender.queue.entries import QueuedPod, Tier
 from extender.queue.priority_queue import PriorityQueue
-from extender.queue.queued_pod import QueuedPod, Tier
 from extender.runtime.clock import ManualClock
 from tests.builders import make_pod
 from tests.queue.queueing import Told, info

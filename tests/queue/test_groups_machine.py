@@ -13,9 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from extender.framework.cluster_events import NODE_ADD, Action, Change, Resource
 from extender.framework.queueing_hints import Interest, Interests
 from extender.framework.status import Refusal, unresolvable
+from extender.queue.entries import GroupOutcome, QueuedGroup, QueuedPod, Tier
 from extender.queue.priority_queue import PriorityQueue
-from extender.queue.queued_group import GroupOutcome, QueuedGroup
-from extender.queue.queued_pod import QueuedPod, Tier
 from extender.runtime.clock import ManualClock
 from extender.table import PodInfo
 from tests.builders import make_pod

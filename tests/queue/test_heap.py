@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from extender.queue.backoff import Heap
-from extender.queue.queued_pod import QueuedPod
+from extender.queue.entries import QueuedPod
 from tests.queue.queueing import info
 
 PODS = {name: info(name) for name in ("a", "b", "c", "d", "e", "f")}

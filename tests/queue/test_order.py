@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from extender.plugins.registry import INTERESTS
 from extender.queue.backoff import priority_sort
+from extender.queue.entries import Entity
 from extender.queue.priority_queue import PriorityQueue
-from extender.queue.queued_group import Entity
 from extender.runtime.clock import ManualClock
 from tests.builders import make_pod
 from tests.queue.queueing import Told, info

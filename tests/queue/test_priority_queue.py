@@ -14,8 +14,8 @@ from extender.framework.status import NO_REJECTION, Refusal, Rejection, unresolv
 from extender.plugins.registry import INTERESTS
 from extender.plugins.scheduling_gates import SchedulingGates
 from extender.queue.backoff import Backoff
+from extender.queue.entries import QueuedPod, Tier
 from extender.queue.priority_queue import BACKLOG, PriorityQueue
-from extender.queue.queued_pod import QueuedPod, Tier
 from extender.runtime.clock import ManualClock
 from extender.table import PodInfo
 from tests.builders import PodBuilder, make_node, make_pod

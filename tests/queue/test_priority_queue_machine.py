@@ -20,8 +20,8 @@ from extender.framework.cluster_events import (
 from extender.framework.queueing_hints import Interest, Interests, Reads, reads_names
 from extender.framework.status import Rejection
 from extender.plugins.scheduling_gates import SchedulingGates
+from extender.queue.entries import QueuedPod
 from extender.queue.priority_queue import PriorityQueue
-from extender.queue.queued_pod import QueuedPod
 from extender.runtime.clock import ManualClock
 from extender.table import PodInfo
 from tests.builders import PodBuilder, make_pod

@@ -12,8 +12,8 @@ from extender.framework.cluster_events import ASSIGNED_POD_DELETE, Change
 from extender.framework.status import NO_REJECTION
 from extender.plugins.registry import INTERESTS
 from extender.queue.backoff import Backoff
+from extender.queue.entries import Tier
 from extender.queue.priority_queue import PART, PriorityQueue
-from extender.queue.queued_pod import Tier
 from extender.runtime.clock import ManualClock
 from tests.builders import make_pod
 from tests.queue.queueing import Told, info, refused

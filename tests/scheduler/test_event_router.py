@@ -18,8 +18,8 @@ from extender.model.meta import NodeSelector, NodeSelectorRequirement, NodeSelec
 from extender.plugins.node_affinity import NodeAffinityFilter
 from extender.plugins.users import OfflineHost, PredicateFunction
 from extender.policy.policy import provider
+from extender.queue.entries import Tier
 from extender.queue.priority_queue import PriorityQueue
-from extender.queue.queued_pod import Tier
 from extender.scheduler.event_router import EventRouter, free_on
 from extender.table import PodInfo, Table
 from extender.table.features import FeatureGates

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from extender.policy.policy import provider
-from extender.queue.queued_pod import Tier
+from extender.queue.entries import Tier
 from extender.table.features import FeatureGates
 from tests.builders import (
     Object,

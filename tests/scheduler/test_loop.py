@@ -11,7 +11,7 @@ from extender.config.settings import Settings
 from extender.errors import Conflict, OutcomeUnknown, Refused
 from extender.framework.status import Rejection
 from extender.policy.policy import provider
-from extender.queue.queued_pod import Tier
+from extender.queue.entries import Tier
 from extender.scheduler.event_router import EventRouter
 from tests.builders import NodeBuilder, PodBuilder, expression, make_node, make_pod, node_term
 from tests.builders.storage import make_pv, make_pvc, make_storage_class

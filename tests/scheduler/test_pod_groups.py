@@ -10,7 +10,7 @@ import pytest
 from extender.errors import Refused
 from extender.policy.loading import read
 from extender.policy.policy import provider
-from extender.queue.queued_pod import Tier
+from extender.queue.entries import Tier
 from extender.table.features import FeatureGates
 from tests.builders import HOSTNAME, ZONE, NodeBuilder, PodBuilder, make_node, make_pdb, make_pod, make_pod_group
 from tests.policy.configurations import profile as configuration

@@ -15,7 +15,7 @@ from extender.errors import OutcomeUnknown, Refused
 from extender.framework.status import unresolvable
 from extender.model.pod import Pod
 from extender.policy.policy import provider
-from extender.queue.queued_pod import Tier
+from extender.queue.entries import Tier
 from extender.scheduler.preemption import EvictionsInProgress
 from extender.table import PodInfo
 from extender.table.features import VERSIONS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from extender.errors import OutcomeUnknown
-from extender.queue.queued_pod import Tier
+from extender.queue.entries import Tier
 from extender.scheduler.event_router import EventRouter
 from tests.scheduler.test_loop import node, pod, waiting
 from tests.scheduler.world import NAME, World

@@ -22,7 +22,7 @@ from extender.offline.recording.reading import Recording
 from extender.offline.recording.replay import UNDECIDED, replay
 from extender.plugins.users import OfflineHost
 from extender.policy.policy import provider
-from extender.queue.queued_pod import Tier
+from extender.queue.entries import Tier
 from extender.runtime.clock import ManualClock, TimeLimit
 from extender.scheduler.other_extenders import Extenders
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod

@@ -29,7 +29,7 @@ from extender.model.meta import ObjectMeta
 from extender.plugins.users import OfflineHost, put_in_force
 from extender.plugins.users.handle import RunningProcess
 from extender.policy.policy import provider
-from extender.queue.queued_pod import Tier
+from extender.queue.entries import Tier
 from extender.runtime.clock import Deadline, SystemClock, TimeLimit
 from extender.runtime.threads import WorkerPool, log_error
 from tests.builders import (

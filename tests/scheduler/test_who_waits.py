@@ -11,7 +11,7 @@ import pytest
 from extender.engine.decide import SchedulingCycle
 from extender.engine.decision import Chosen
 from extender.framework.profile import Profile
-from extender.queue.queued_pod import Tier
+from extender.queue.entries import Tier
 from tests.builders import HOSTNAME, ZONE, Object, expression, make_namespace, make_node, make_pod, node_term
 from tests.scheduler.world import NAME, World
 

@@ -13,7 +13,7 @@ from extender.groups.decision import leaf_decisions
 from extender.model.pod_groups import GroupName
 from extender.offline.groups.membership import Membership, MissingGroup, group_named, obstacle
 from extender.offline.state import ClusterState
-from extender.queue.queued_group import GroupOutcome
+from extender.queue.entries import GroupOutcome
 from extender.table import PodInfo
 
 _RESULTS = {

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from extender.policy.policy import provider
-from extender.queue.queued_pod import Tier
+from extender.queue.entries import Tier
 from tests.builders import make_claim, make_device_class, make_node, make_pod, make_request, make_resource_slice
 from tests.scheduler.world import NAME, World
 

@@ -12,7 +12,7 @@ from extender.devices.allocations import devices_of
 from extender.errors import ClusterError, Conflict, OutcomeUnknown, Refused
 from extender.model.devices import AllocatedDeviceStatus, PendingClaim, ResourceClaim
 from extender.model.meta import Condition
-from extender.queue.queued_pod import Tier
+from extender.queue.entries import Tier
 from tests.builders import (
     Object,
     make_claim,

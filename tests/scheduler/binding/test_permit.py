@@ -18,7 +18,7 @@ from extender.engine.decide import SchedulingCycle
 from extender.errors import OutcomeUnknown, Refused
 from extender.plugins.users import ReserveFunction
 from extender.policy.policy import provider
-from extender.queue.queued_pod import Tier
+from extender.queue.entries import Tier
 from extender.runtime.clock import ManualClock, TimeLimit
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod, make_pv, make_pvc, make_storage_class
 from tests.plugins.users.failures import OfItsOwnBase, Remembered

@@ -16,7 +16,7 @@ from extender.model.storage import SELECTED_NODE_ANNOTATION, PersistentVolume, P
 from extender.policy.library import Library
 from extender.policy.loading import load
 from extender.policy.policy import provider
-from extender.queue.queued_pod import Tier
+from extender.queue.entries import Tier
 from tests.builders import ZONE, expression, make_node, make_pod, make_pv, make_pvc, make_storage_class, node_term
 from tests.scheduler.world import NAME, World
 

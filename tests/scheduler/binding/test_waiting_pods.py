@@ -6,7 +6,7 @@ import sys
 from types import FrameType
 from typing import Any
 
-from extender.queue.queued_pod import Tier
+from extender.queue.entries import Tier
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.scheduler.world import NAME, World
 

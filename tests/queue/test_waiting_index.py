@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from extender.framework.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD, Action, Change, Resource
 from extender.framework.queueing_hints import Interest, Interests, QueueingHints, Reads, reads_names
-from extender.queue.queued_pod import QueuedPod
-from extender.queue.unschedulable import UnschedulablePods
+from extender.queue.entries import QueuedPod
+from extender.queue.waiting_index import UnschedulablePods
 from extender.table import PodInfo
 from tests.builders import PodBuilder, make_pod
 from tests.queue.queueing import Told, info, refused
