@@ -213,7 +213,7 @@ BESIDE_THE_DOOR = {
         "extender.framework.events",
         "extender.plugins.volume_binding.bound",
         "extender.volumes.node_volumes.node_term",
-        "extender.volumes.volume_candidates",  # binds claims as the volume controller does
+        "extender.volumes.accessibility",  # binds claims as the volume controller does
     },
     "extender.offline.manifests.validation.groups_and_claims": {
         "extender.devices.cel.device_selectors"

@@ -19,8 +19,15 @@ from extender.model.storage import PersistentVolume, PersistentVolumeClaim, Stor
 from extender.table import Table
 from extender.table.labels import BoolColumn, Rows
 from extender.table.volume_usage import UnboundVolume
-from extender.volumes.accessibility import NONE, Picked, nodes_with_access, values_picked
-from extender.volumes.volume_candidates import free_volumes, pools_for, reserved_volume
+from extender.volumes.accessibility import (
+    NONE,
+    Picked,
+    free_volumes,
+    nodes_with_access,
+    pools_for,
+    reserved_volume,
+    values_picked,
+)
 from extender.volumes.volume_claims import PodVolumeClaims
 
 

@@ -38,8 +38,8 @@ from extender.offline.manifests.wording import plain
 from extender.offline.state import ClusterState
 from extender.plugins.volume_binding import bound
 from extender.table.object_index import Objects
+from extender.volumes.accessibility import free_volumes, reserved_volume
 from extender.volumes.node_volumes import node_term
-from extender.volumes.volume_candidates import free_volumes, reserved_volume
 
 _POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 _GROUP_VERSION = "scheduling.k8s.io/v1beta1"
