@@ -3,5 +3,5 @@
 Given a pod and a table, `NodeClaims` finds the devices on each node; DynamicResources uses it to filter and score. Once
 a node is chosen, `DevicePlan` lists the claims to write. `pod_claims` finds the claims of a pod; `inventory` has the
 pools of each node; `allocator` chooses devices; `allocations` caches the choices; `cel` evaluates selectors. Start
-reading at `node_claims`.
+reading at `pod_claims.NodeClaims`.
 """

@@ -13,11 +13,10 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from extender.devices.allocator.allocator import DeviceResults, NodeTimeLimit, allocate
-from extender.devices.allocator.request_data import AllocationError, ClaimsToAllocate, claim_data
-from extender.devices.inventory.allocated import AllocatedState
-from extender.devices.inventory.class_totals import POOLS, ClassTotals, Expressions, expressions_of
-from extender.devices.inventory.inventory import INVENTORIES, Inventories
+from extender.devices.allocator import DeviceResults, NodeTimeLimit, allocate
+from extender.devices.device_requests import AllocationError, ClaimsToAllocate, claim_data
+from extender.devices.device_totals import POOLS, AllocatedState, ClassTotals, Expressions, expressions_of
+from extender.devices.inventory import INVENTORIES, Inventories
 from extender.framework.status import Code
 from extender.model.devices import DeviceClass, ResourceClaim
 from extender.runtime.clock import NO_DEADLINE

@@ -12,12 +12,10 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from extender.devices.allocator.allocating import DeviceResult
-from extender.devices.allocator.consumable_capacity import quantity_of
-from extender.devices.allocator.request_data import RequestData
+from extender.devices.allocator import DeviceResult
+from extender.devices.device_requests import RequestData, quantity_of
 from extender.devices.extended_resources import CLAIM_NAME, requests_and_mappings
-from extender.devices.node_claims import NodeClaims
-from extender.devices.pod_claims import NAME, PodDeviceClaims, pod_device_claims
+from extender.devices.pod_claims import NAME, NodeClaims, PodDeviceClaims, pod_device_claims
 from extender.framework.find_fit import Fit
 from extender.framework.node_selectors import NODE_NAME_FIELD, nodes_in_selector
 from extender.framework.status import Refusal

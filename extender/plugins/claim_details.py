@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from extender.devices.allocations import devices_of
-from extender.devices.allocator.allocating import keeps_away
-from extender.devices.allocator.request_data import RequestData, claim_data
+from extender.devices.allocator import keeps_away
 from extender.devices.cel.device_selectors import matching
 from extender.devices.device import PoolDevice
+from extender.devices.device_requests import RequestData, claim_data
 from extender.devices.pod_claims import PodDeviceClaims, pod_device_claims
 from extender.model.devices import DeviceClass
 from extender.model.meta import NodeSelector

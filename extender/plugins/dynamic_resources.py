@@ -10,10 +10,9 @@ import numpy as np
 from pydantic import AfterValidator
 
 from extender.devices.allocations import BEST_ALTERNATIVE, FITS
-from extender.devices.allocator.allocator import FILTER_TIMEOUT_SECONDS, UNTIMED, NodeTimeLimit
-from extender.devices.node_claims import NodeClaims
+from extender.devices.allocator import FILTER_TIMEOUT_SECONDS, UNTIMED, NodeTimeLimit
 from extender.devices.plan import unavailable
-from extender.devices.pod_claims import NAME, FindClaim, PodDeviceClaims, existing_claims, pod_device_claims
+from extender.devices.pod_claims import NAME, FindClaim, NodeClaims, PodDeviceClaims, existing_claims, pod_device_claims
 from extender.framework.cluster_events import Action, Change, Resource
 from extender.framework.plugin import FILTER, PRE_FILTER, RESERVE, SCORE, Arguments, Plugin
 from extender.framework.policy_fields import duration, duration_seconds

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.devices.allocator.consumable_capacity import CapacityError, consumed, has_room, quantity_of
+from extender.devices.device_requests import CapacityError, consumed, has_room, quantity_of
 from extender.model.devices import DeviceCapacity
 from extender.model.quantity import nano
 
