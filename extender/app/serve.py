@@ -38,7 +38,7 @@ from extender.cluster.writers.binder import WatchedBinder
 from extender.config.settings import Settings, host_and_port
 from extender.engine.group_members import MemberJudge
 from extender.errors import ConfigurationError
-from extender.extender_v1.decoding import NamesReader
+from extender.extender_v1.codec import NamesReader
 from extender.framework.permit import Permits
 from extender.framework.profile import Profiles
 from extender.model.pod import Pod

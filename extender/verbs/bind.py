@@ -38,8 +38,7 @@ from extender.errors import (
     OutcomeUnknown,
     Refused,
 )
-from extender.extender_v1.decoding import decode_binding_args
-from extender.extender_v1.encoding import encode
+from extender.extender_v1.codec import decode_binding_args, encode
 from extender.extender_v1.messages import ExtenderBindingArgs, ExtenderBindingResult
 from extender.framework.find_fit import find_fit
 from extender.framework.permit import Permit, Permits

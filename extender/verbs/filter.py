@@ -12,8 +12,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from extender.cache.cache import Cache
-from extender.extender_v1.decoding import NamesReader, decode_args
-from extender.extender_v1.encoding import encode_filter, validate_filter
+from extender.extender_v1.codec import NamesReader, decode_args, encode_filter, validate_filter
 from extender.extender_v1.messages import ExtenderArgs, ExtenderFilterResult
 from extender.framework.find_fit import FITS, Fit, find_fit
 from extender.framework.profile import Profile, Profiles

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from extender.cache.cache import Cache
-from extender.extender_v1.decoding import decode_preemption_args
-from extender.extender_v1.encoding import encode, validate_preempt
+from extender.extender_v1.codec import decode_preemption_args, encode, validate_preempt
 from extender.extender_v1.messages import (
     ExtenderPreemptionArgs,
     ExtenderPreemptionResult,

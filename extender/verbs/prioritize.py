@@ -8,8 +8,13 @@ import numpy as np
 
 from extender.cache.cache import Cache
 from extender.errors import RuleFailed
-from extender.extender_v1.decoding import NamesReader, decode_args
-from extender.extender_v1.encoding import MAX_EXTENDER_PRIORITY, encode_priorities, validate_prioritize
+from extender.extender_v1.codec import (
+    MAX_EXTENDER_PRIORITY,
+    NamesReader,
+    decode_args,
+    encode_priorities,
+    validate_prioritize,
+)
 from extender.extender_v1.messages import ExtenderArgs, HostPriorityList
 from extender.framework.find_fit import score
 from extender.framework.profile import Profile, Profiles

@@ -9,7 +9,7 @@ import pytest
 
 from extender.app.recording.past_decisions import PastDecision, PastDecisions
 from extender.errors import UnknownPod
-from extender.extender_v1.decoding import decode_args
+from extender.extender_v1.codec import decode_args
 from extender.extender_v1.messages import ExtenderBindingArgs, ExtenderBindingResult, ExtenderFilterResult
 from extender.runtime.clock import ManualClock
 from tests.builders import make_node, make_pod, make_pod_group

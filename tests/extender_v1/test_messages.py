@@ -14,8 +14,16 @@ import numpy as np
 import pytest
 
 from extender.errors import InvalidAnswer, MalformedRequest
-from extender.extender_v1.decoding import NamesReader, decode_args, decode_binding_args, decode_preemption_args
-from extender.extender_v1.encoding import encode_priorities, validate_filter, validate_preempt, validate_prioritize
+from extender.extender_v1.codec import (
+    NamesReader,
+    decode_args,
+    decode_binding_args,
+    decode_preemption_args,
+    encode_priorities,
+    validate_filter,
+    validate_preempt,
+    validate_prioritize,
+)
 from extender.extender_v1.messages import (
     ExtenderFilterResult,
     ExtenderPreemptionResult,

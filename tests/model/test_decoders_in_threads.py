@@ -30,7 +30,7 @@ for thread in threads: thread.start()
 for thread in threads: thread.join()
 """
 FIRST_CALLS = {
-    "a filter call": f"from extender.extender_v1.decoding import decode_args\ndef call(): decode_args({FILTER!r})",
+    "a filter call": f"from extender.extender_v1.codec import decode_args\ndef call(): decode_args({FILTER!r})",
     "a pod given to the library": f"""
 from extender.offline.manifests.objects import to_pod
 def call(): to_pod(msgspec.json.decode({POD!r}))""",

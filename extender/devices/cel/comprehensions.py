@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from extender.devices.cel.library.lists import sorted_by
+from extender.devices.cel.functions import sorted_by
 from extender.devices.cel.values import (
     NO_OVERLOAD,
     NONE,

@@ -17,8 +17,7 @@ import msgspec
 
 from extender.devices.cel.comprehensions import Evaluate
 from extender.devices.cel.program import Compiler, evaluated
-from extender.devices.cel.syntax import parse
-from extender.devices.cel.syntax_tree import (
+from extender.devices.cel.syntax import (
     BindNode,
     CallNode,
     CompileError,
@@ -29,6 +28,7 @@ from extender.devices.cel.syntax_tree import (
     MapNode,
     Node,
     SelectNode,
+    parse,
 )
 from extender.devices.cel.values import EvaluationError, Quantity, Semver, type_name
 from extender.devices.device import PoolDevice

@@ -1,8 +1,12 @@
-"""Defines the CEL types that Python does not have, and the equality and order of all values.
+"""Defines the CEL types that Python does not have, the equality and order of all values, and the cost of an evaluation.
 
 The CEL types null, bool, int, double, string, bytes, list and map are represented by None, bool, int, float, str,
 bytes, list and dict.
 Source: cel-go common/types; k8s.io/apiserver/pkg/cel quantity.go, semver.go; semver.org, precedence.
+
+The API server rejects expressions whose estimated cost is too high. Claims that are read from a file have not passed
+this check, so the cost is counted here, and an evaluation ends at the API server's limit or at the decision's deadline.
+Source of the costs: cel-go interpreter/runtimecost.go and cost.go.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from urllib.parse import SplitResult
 
 from extender.errors import MalformedQuantity
 from extender.model.quantity import NANO, nano
+from extender.runtime.clock import Deadline
 
 INT64, UINT64 = range(-(2**63), 2**63), range(2**64)
 _NANO_SCALE, _MAX_SCALE = 9, 64  # a larger scale becomes _MAX_SCALE
@@ -30,6 +35,8 @@ _SEMVER = re.compile(
     rf"({_NUMBER})\.({_NUMBER})\.({_NUMBER})(?:-({_IDENTIFIER}(?:\.{_IDENTIFIER})*))?(?:\+[0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*)?",
     re.ASCII,
 )
+MAX_COST = 1_000_000  # upstream CELSelectorExpressionMaxCost
+_UNITS_BETWEEN_CHECKS = 10_000  # the deadline is checked after this many units, about every ten milliseconds
 
 
 class EvaluationError(Exception):
@@ -258,3 +265,31 @@ def find(mapping: dict[Any, Any], key: object) -> OptionalValue:
             if candidate in mapping and isinstance(candidate, bool) is isinstance(key, bool) and candidate == key:
                 return OptionalValue(True, mapping[candidate])
     return NONE
+
+
+class CostBudget:
+    """The cost that an evaluation may still use.
+
+    Attributes:
+        left: the remaining units.
+    """
+
+    __slots__ = ("_checked_at", "_deadline", "left")
+
+    def __init__(self, deadline: Deadline) -> None:
+        self.left = self._checked_at = MAX_COST
+        self._deadline = deadline
+
+    def spend(self, units: int = 1) -> None:
+        """Subtracts `units` from the remaining cost.
+
+        Raises:
+            EvaluationError: fewer than `units` are left.
+            DeadlineExceeded: the decision's deadline has passed.
+        """
+        self.left -= units
+        if self.left < 0:
+            raise EvaluationError("operation cancelled: actual cost limit exceeded")
+        if self._checked_at - self.left >= _UNITS_BETWEEN_CHECKS:
+            self._checked_at = self.left
+            self._deadline.check("a CEL selector was evaluated")

@@ -12,7 +12,7 @@ from extender.cache.changes import NODE, Current, Updates
 from extender.cache.placements import PodPlacement
 from extender.cache.pod_states import PodState
 from extender.engine.decision import Chosen, Failure
-from extender.extender_v1.encoding import encode
+from extender.extender_v1.codec import encode
 from extender.extender_v1.messages import NULL, ExtenderArgs, ExtenderFilterResult, HostPriorityList, NodeVictims
 from extender.groups import GroupDecision, Leaf, Tree
 from extender.groups.group_tree import waiting_members

@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from extender.devices.cel.library.times import duration_text, timestamp_text
+from extender.devices.cel.times import duration_text, timestamp_text
 from extender.devices.cel.values import (
     NONE,
     TIMES,

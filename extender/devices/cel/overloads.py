@@ -14,13 +14,11 @@ from ipaddress import ip_address, ip_interface, ip_network
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, quote
 
-from extender.devices.cel.budget import MAX_COST, CostBudget
-from extender.devices.cel.library import regex
-from extender.devices.cel.library.format import FORMAT_FUNCTIONS, parse_url
-from extender.devices.cel.library.functions import FUNCTIONS, MAX_LENGTH, attempt, fail, order, parsed
-from extender.devices.cel.library.lists import LIST_FUNCTIONS
-from extender.devices.cel.library.times import TIME_FUNCTIONS
-from extender.devices.cel.values import OptionalValue, Quantity, Semver
+from extender.devices.cel import regex
+from extender.devices.cel.format import FORMAT_FUNCTIONS, parse_url
+from extender.devices.cel.functions import FUNCTIONS, LIST_FUNCTIONS, MAX_LENGTH, attempt, fail, order, parsed
+from extender.devices.cel.times import TIME_FUNCTIONS
+from extender.devices.cel.values import MAX_COST, CostBudget, OptionalValue, Quantity, Semver
 
 _CHARACTERS, _PATTERN_CHARACTERS = 10, 4  # 10 characters of a value, or 4 of a pattern, cost one unit
 _FLAT = frozenset(("[]", "[?]", "size", "type", "dyn", "first", "last", "or", "orValue", "hasValue", "value"))
