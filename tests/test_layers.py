@@ -210,7 +210,7 @@ BESIDE_THE_DOOR = {
         "extender.devices.extended_resources",
         "extender.devices.plan.pending_claim",
         "extender.devices.pod_claims",
-        "extender.framework.events",
+        "extender.framework.cluster_events",
         "extender.plugins.volume_binding.bound",
         "extender.volumes.node_volumes.node_term",
         "extender.volumes.accessibility",  # binds claims as the volume controller does
@@ -219,7 +219,7 @@ BESIDE_THE_DOOR = {
         "extender.devices.cel.device_selectors"
     },  # compiles selectors
     "extender.offline.what_if.simulation": {  # runs the loop's own queue
-        "extender.framework.events",
+        "extender.framework.cluster_events",
         "extender.plugins.registry.INTERESTS",
         "extender.plugins.registry.users_rules",
         "extender.queue",
