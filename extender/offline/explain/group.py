@@ -232,7 +232,7 @@ class GroupExplanation:
         verdict = self.verdict
         if verdict.tree is None:
             missing = self._groups.membership.root_named(verdict.kind, verdict.key)
-            if not isinstance(missing, MissingGroup) or missing.is_circular:
+            if not isinstance(missing, MissingGroup) or not missing.can_be_created:
                 return []
             return created_group_changes(self._state, self._groups.membership, missing)
         if not self.waiting:  # every member that exists has a node; the group lacks pods

@@ -153,6 +153,25 @@ def test_a_member_below_a_cycle_of_groups_gets_an_answer() -> None:
     assert [group.blocker for group in of_file.explain_pending_groups()] == [CIRCULAR]
 
 
+@pytest.mark.parametrize("levels", [4, 5, 600])
+def test_every_group_of_a_tree_with_too_many_levels_gets_an_answer(levels: int) -> None:
+    parents = [{}, *({"parentCompositePodGroupName": f"c{level}"} for level in range(levels))]
+    chain = [make_composite_pod_group(f"c{level}", 1, **parents[level]) for level in range(levels)]
+    of_file = cluster(*ROOM, *chain, make_pod_group("g", 1, **parents[levels]), *members("g", 1))
+    answers = [of_file.explain_group("default/g")]
+    answers += [of_file.explain_group(f"default/c{level}", kind="CompositePodGroup") for level in {0, 1, levels - 1}]
+    for answer in answers:
+        assert answer.message.startswith(("exceeded maximum hierarchy depth at ", "1 of 1 child group"))
+        assert (answer.fits, answer.to_dict()["causes"], answer.changes) == (False, ["NoGroup"], [])
+
+
+def test_no_group_is_created_above_a_tree_that_has_too_many_levels_then() -> None:
+    parents = [{"parentCompositePodGroupName": name} for name in ("missing", "c0", "c1", "c2")]
+    chain = [make_composite_pod_group(f"c{level}", 1, **parents[level]) for level in range(3)]
+    explanation = explained(*ROOM, *chain, make_pod_group("g", 1, **parents[3]), *members("g", 1))
+    assert (explanation.fits, explanation.changes) == (False, [])
+
+
 def test_a_missing_group_is_searched_for_its_members_once(monkeypatch: pytest.MonkeyPatch) -> None:
     searched = []
     search = Membership.waiting_for

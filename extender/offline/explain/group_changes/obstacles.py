@@ -216,7 +216,13 @@ def _most_frequent(values: Iterable[_T]) -> _T:
     return Counter(values).most_common(1)[0][0]
 
 
+def _none(_tree: Tree, _state: ClusterState) -> Iterator[_Fix]:
+    """Yields nothing: a tree with too many levels must be built differently."""
+    return iter(())
+
+
 _FIXES: Mapping[CauseCode, Callable[[Tree, ClusterState], Iterator[_Fix]]] = {
+    CauseCode.NO_GROUP: _none,
     CauseCode.GATED: _without_gates,
     CauseCode.SHORT_OF_PODS: _with_enough_pods,
     CauseCode.DIFFERENT_MEMBERS: _with_equal_members,
