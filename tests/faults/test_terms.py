@@ -20,8 +20,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from extender.cluster.election.lease import RELEASED_SECONDS, Lease, LeaseSpec
 from tests.builders import make_priority_class
 from tests.end_to_end.scheduling import asking, sized
 from tests.faults.client import Request
@@ -48,6 +50,7 @@ END_SECONDS = 60.0
 SHORT_LEASE = {"leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "400ms"}
 TIMES = short_terms(SETTLE_SECONDS)
 IDENTITY = "EXTENDER_IDENTITY"
+LONG_AGO = "2000-01-01T00:00:00.000000Z"
 # The API server is restored within a term, and while a write is in flight.
 LONG_TIMES = {
     "EXTENDER_SETTLE_SECONDS": "15",
@@ -220,6 +223,25 @@ def other_numbers(duel: Duel) -> None:
     duel.scene.release_late()
 
 
+def restored(duel: Duel) -> None:
+    """The Lease is as a backup has it: an earlier leader has released it, and knows the outcome of all its writes."""
+    scene = duel.scene
+    scene.hold()
+    duel.bind("a", duel.first)
+    assert wait_until(lambda: scene.proxy.held)
+    scene.proxy.lose(is_of_lease)
+    lease = msgspec.convert(scene.client.get("Lease", scene.name), Lease)
+    assert lease.term is not None
+    spec = LeaseSpec("", RELEASED_SECONDS, LONG_AGO, LONG_AGO, 0)
+    term = msgspec.structs.replace(lease.term, renew_time=LONG_AGO, lease_transitions=0, settled=True)
+    released = lease.released(spec, term)
+    assert released.term == term
+    annotations = {"metadata": {"annotations": released.metadata["annotations"]}}
+    scene.client.patch("Lease", scene.name, {**annotations, "spec": msgspec.to_builtins(spec)})
+    duel.bind("b", duel.second)
+    scene.release_late()
+
+
 def settled(duel: Duel) -> None:
     """A control: nobody loses anything."""
     duel.bind("a", duel.first)
@@ -235,9 +257,9 @@ FIRST_TIMES: Mapping[Way, Mapping[str, Any]] = {
         "second": {"EXTENDER_LEASE_DURATION_SECONDS": "6"},
     }
 }
-WAYS = (repeated, dialled, stopped, stopped_before, other_numbers, settled)
+WAYS = (repeated, dialled, stopped, stopped_before, other_numbers, restored, settled)
 CASES = [(verb, (way,)) for verb, way in product(VERBS, WAYS)]
-PART = [("serve", (repeated, dialled, other_numbers))]
+PART = [("serve", (repeated, dialled, other_numbers, restored))]
 
 
 @contextmanager

@@ -25,9 +25,10 @@ Writes of the last holder may still be in flight when a candidate takes the leas
   backup of etcd.
 - A lease of this candidate adds nothing if its history is known. `writes` already contains the candidate's own writes,
   because the memory of `writes` outlives the worker process.
-- Any other lease proves nothing. Its holder leads at most until its own renew deadline after its last renewal, which it
-  has written into the lease, and its writes arrive at most `settle_seconds` later. A holder that has written none may
-  lead for the whole lease duration. If the lease is free, another process may have renewed it just before.
+- Any other lease proves nothing. Its holder leads at most until its own renew deadline after its last renewal, and its
+  writes arrive at most its own `settle_seconds` later. It has written both into the lease, because replicas may have
+  different settings during a roll-out. A holder that has written none may lead for the whole lease duration. If the
+  lease is free, another process may have renewed it just before.
 
 A candidate that is called, but does not lead, may ask the holder for the lease (`asks`): it writes its identity into
 the lease. The holder reads this when its renewal fails, stops leading, and releases the lease.
@@ -63,7 +64,7 @@ class Timing:
     The lease duration must be longer than the renew deadline, and the renew deadline longer than 1.2 retry periods.
 
     Attributes:
-        settle_seconds: how long a write of an earlier leader may be in flight.
+        settle_seconds: how long a write may be in flight.
     """
 
     lease_duration_seconds: int = 15
@@ -153,6 +154,7 @@ class Election:
         self._version = writes.lease_version
         self._history_known = self._version > 0
         self._longest_deadline = timing.renew_deadline_seconds  # of all holders so far
+        self._longest_settle_seconds = timing.settle_seconds  # of all holders so far
         self._terms = 0
         self._tenure: Tenure | None = None
         self._reconciled_term = 0
@@ -251,6 +253,8 @@ class Election:
         if lease.spec != before.spec:
             self._observed_at = now.monotonic
         self._longest_deadline = max(self._longest_deadline, self._deadline_of(lease))
+        if lease.term is not None:
+            self._longest_settle_seconds = max(self._longest_settle_seconds, lease.term.settle_seconds)
         if lease.holder != self.identity:
             self._tenure = None
 
@@ -268,7 +272,7 @@ class Election:
             return
         renewed_at = self._observed_at if lease.holder not in ("", self.identity) else now.monotonic
         ends_at = renewed_at + self._longest_deadline
-        self._writes.expect_predecessors(ends_at + self._timing.settle_seconds)
+        self._writes.expect_predecessors(ends_at + self._longest_settle_seconds)
 
     def written(self, lease: Lease, asked_at: Moment, now: Moment) -> None:
         """Handles the result of a Write step: `lease` is what the API server stored.
@@ -355,8 +359,16 @@ class Election:
         return self._lease.held(claimed, self._term_of(claimed))
 
     def _term_of(self, spec: LeaseSpec, *, settled: bool = False) -> Term:
-        deadline = self._timing.renew_deadline_seconds
-        return Term(self.identity, spec.renew_time or "", spec.lease_transitions or 0, deadline, settled)
+        is_settling = self._writes.predecessors_until is not None
+        return Term(
+            self.identity,
+            spec.renew_time or "",
+            spec.lease_transitions or 0,
+            self._timing.renew_deadline_seconds,
+            # If this process ends while it settles writes of earlier holders, its successor must wait for them, too.
+            self._longest_settle_seconds if is_settling else self._timing.settle_seconds,
+            settled,
+        )
 
     def _pause(self, now: Moment, share: float = 1.0) -> None:
         jitter = 0.0 if self.term(now) else JITTER_FACTOR * self._random.random()

@@ -42,6 +42,7 @@ class Term(msgspec.Struct, frozen=True, rename="camel"):
 
     Attributes:
         renew_deadline_seconds: how long the holder leads after a renewal.
+        settle_seconds: how long a write of the holder, or of an earlier one, may be in flight.
         settled: True if the holder has released the lease, and knows the outcome of all its writes.
     """
 
@@ -49,6 +50,7 @@ class Term(msgspec.Struct, frozen=True, rename="camel"):
     renew_time: str
     lease_transitions: int
     renew_deadline_seconds: float
+    settle_seconds: float = 0.0
     settled: bool = False
 
 

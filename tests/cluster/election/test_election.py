@@ -311,9 +311,11 @@ RELEASED = LeaseSpec("", 1, RELEASED_AT, RELEASED_AT, 4)
 MINE = stored(replace(OTHERS, holder_identity="me"))
 
 
-def marked(spec: LeaseSpec, version: int = 1, *, deadline: float = 10.0, settled: bool = False) -> Lease:
+def marked(
+    spec: LeaseSpec, version: int = 1, *, deadline: float = 10.0, settle: float = 10.0, settled: bool = False
+) -> Lease:
     """The lease with what its holder says about its term."""
-    term = Term("other", spec.renew_time or "", spec.lease_transitions or 0, deadline, settled)
+    term = Term("other", spec.renew_time or "", spec.lease_transitions or 0, deadline, settle, settled)
     return stored(spec, version).released(spec, term)
 
 
@@ -338,6 +340,12 @@ def test_what_a_holder_says_counts_only_with_the_spec_that_it_has_written() -> N
         pytest.param(None, stored(LeaseSpec()), 36.0, id="made by hand"),
         pytest.param(marked(OTHERS), marked(OTHERS), 20.0, id="expired: its holder led 10 s"),
         pytest.param(marked(OTHERS, deadline=14.0), marked(OTHERS, deadline=14.0), 24.0, id="its holder led 14 s"),
+        pytest.param(
+            marked(OTHERS, settle=30.0), marked(OTHERS, settle=30.0), 40.0, id="its holder's writes arrive 30 s later"
+        ),
+        pytest.param(
+            marked(OTHERS, settle=30.0), stored(RELEASED, 2), 56.0, id="its writes arrive 30 s later, and it was erased"
+        ),
         pytest.param(stored(OTHERS), stored(OTHERS), 25.0, id="its holder does not say how long it led"),
         pytest.param(
             marked(OTHERS, 9), marked(RELEASED, 2, settled=True), 36.0, id="restored: the version went back"
@@ -374,6 +382,21 @@ def test_what_this_process_has_seen_of_the_lease_outlives_its_worker() -> None:
     second = candidate(timing=SETTLING, writes=writes)
     second.read(marked(RELEASED, 2, settled=True), at(2.0))
     assert writes.predecessors_until is None
+
+
+def test_a_holder_says_how_long_the_writes_of_all_holders_may_arrive_that_are_not_settled() -> None:
+    writes = settled()
+    election = candidate(timing=SETTLING, writes=writes)
+    election.read(marked(OTHERS, settle=30.0), at(0.0))
+    election.read(marked(OTHERS, settle=30.0), at(16.0))
+    claim = step(election, 16.0)
+    assert isinstance(claim, Write) and claim.lease.term is not None
+    assert claim.lease.term.settle_seconds == 30.0
+    election.written(stored(claim.lease.spec, 2), at(16.0), at(16.1))
+    writes.vouch()
+    renewal = step(election, 18.2)
+    assert isinstance(renewal, Write) and renewal.lease.term is not None
+    assert renewal.lease.term.settle_seconds == 10.0
 
 
 def test_the_lease_of_this_process_adds_nothing_to_what_it_has_to_settle() -> None:
