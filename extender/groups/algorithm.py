@@ -26,8 +26,8 @@ from extender.groups.topology_placements import (
     total_scores,
 )
 from extender.model.requests import is_scalar
-from extender.plugins.node_resources.allocation_scores import NodeResourcesFitScore
-from extender.plugins.node_resources.fit import NAME as NODE_RESOURCES_FIT
+from extender.plugins.node_resources_fit import NAME as NODE_RESOURCES_FIT
+from extender.plugins.node_resources_scores import NodeResourcesFitScore
 from extender.table import PodInfo, Trial
 from extender.table.labels import Rows
 

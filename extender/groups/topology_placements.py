@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from extender.groups.group_tree import Tree, members_needed, scheduled_members, waiting_members
 from extender.model.requests import is_scalar
-from extender.plugins.node_resources.allocation import CPU_AND_MEMORY, ResourceWeights
+from extender.plugins.node_resources_scores import CPU_AND_MEMORY, ResourceWeights
 from extender.table import PodInfo, Table
 from extender.table.labels import ABSENT, Rows
 from extender.table.node_columns import CPU, MEMORY, NONZERO_CPU, NONZERO_MEMORY, PODS

@@ -1,4 +1,4 @@
-"""Contains the plugins of the scheduler, one module or package each.
+"""Contains the plugins of the scheduler, one module each.
 
 A plugin reads a pod and the table of the cluster. It refuses nodes, scores them, and names the events that may help a
 refused pod.

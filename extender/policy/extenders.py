@@ -19,7 +19,7 @@ from extender.framework.policy_fields import LabelKey, Strict, duration, duratio
 from extender.framework.profile import Profile
 from extender.model.extender_config import DEFAULT_TIMEOUT_SECONDS, ExtenderConfig, TLSConfig
 from extender.model.requests import is_extended
-from extender.plugins.node_resources.fit import NodeResourcesFitFilter
+from extender.plugins.node_resources_fit import NodeResourcesFitFilter
 from extender.policy.faults import Faults, model_in
 
 _NANOSECONDS = 1e-9

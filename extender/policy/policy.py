@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from extender.framework.profile import Profile, Profiles, WeightedPriority
 from extender.model.extender_config import ExtenderConfig
 from extender.model.kinds import Kind
-from extender.plugins.node_resources.allocation_scores import NodeResourcesFitScore, most_allocated
+from extender.plugins.node_resources_scores import NodeResourcesFitScore, most_allocated
 from extender.plugins.registry import default_profile
 from extender.policy.extenders import ignoring
 from extender.policy.faults import Faults

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 
 from extender.devices.allocations import devices_of
 from extender.model.devices import DeviceClass
-from extender.plugins.node_resources.allocation import ResourceWeight
-from extender.plugins.node_resources.allocation_scores import (
+from extender.plugins.node_resources_scores import (
     NodeResourcesBalancedAllocation,
     NodeResourcesFitScore,
+    ResourceWeight,
     most_allocated,
 )
 from extender.table import Table

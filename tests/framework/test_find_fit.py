@@ -14,7 +14,7 @@ from extender.framework.status import Code, Refusal, failed, unresolvable, unsch
 from extender.plugins.inter_pod_affinity import InterPodAffinityFilter
 from extender.plugins.node_affinity import NodeAffinityFilter
 from extender.plugins.node_ports import NodePorts
-from extender.plugins.node_resources.fit import NodeResourcesFitFilter
+from extender.plugins.node_resources_fit import NodeResourcesFitFilter
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 from tests.builders import ZONE, make_node, make_pod, node_term

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from extender.framework.rules import Check, Predicate, Verdict
 from extender.framework.status import Refusal
 from extender.plugins.inter_pod_affinity import InterPodAffinityFilter
-from extender.plugins.pod_topology_spread.spread import PodTopologySpreadFilter
+from extender.plugins.pod_topology_spread import PodTopologySpreadFilter
 from extender.table import HypotheticalRemovals, Table
 from tests.builders import HOSTNAME, ZONE, PodBuilder, make_node, make_pod
 from tests.framework.cluster import pod_info, table_of

@@ -9,13 +9,13 @@ import pytest
 from extender.framework.profile import CandidateLimits, Profile
 from extender.plugins.inter_pod_affinity import InterPodAffinityScore
 from extender.plugins.node_affinity import NodeAffinityScore
-from extender.plugins.node_resources.allocation_scores import (
+from extender.plugins.node_resources_fit import NodeResourcesFitFilter
+from extender.plugins.node_resources_scores import (
     NodeResourcesFitScore,
     RequestedToCapacityRatio,
     least_allocated,
 )
-from extender.plugins.node_resources.fit import NodeResourcesFitFilter
-from extender.plugins.pod_topology_spread.spread import SYSTEM_DEFAULTS, PodTopologySpreadScore
+from extender.plugins.pod_topology_spread import SYSTEM_DEFAULTS, PodTopologySpreadScore
 from extender.plugins.registry import default_profile
 from extender.policy.configuration.configuration_fields import PreFilterOnly
 from extender.policy.loading import read

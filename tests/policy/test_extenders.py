@@ -11,7 +11,7 @@ import yaml
 
 from extender.errors import ConfigurationError
 from extender.model.extender_config import ExtenderConfig, TLSConfig
-from extender.plugins.node_resources.fit import NodeResourcesFitFilter
+from extender.plugins.node_resources_fit import NodeResourcesFitFilter
 from extender.policy.extenders import ignoring
 from extender.policy.loading import load, read
 from tests.builders import Object

@@ -10,8 +10,8 @@ from extender.framework.rules import Predicate
 from extender.plugins.inter_pod_affinity import InterPodAffinityFilter
 from extender.plugins.node_affinity import NodeAffinityFilter
 from extender.plugins.node_ports import NodePorts
-from extender.plugins.node_resources.fit import NodeResourcesFitFilter
-from extender.plugins.pod_topology_spread.spread import PodTopologySpreadFilter
+from extender.plugins.node_resources_fit import NodeResourcesFitFilter
+from extender.plugins.pod_topology_spread import PodTopologySpreadFilter
 from extender.plugins.taint_toleration import TaintTolerationFilter
 from extender.preemption import Preemption, preempt
 from extender.table.features import DEFAULT_FEATURES, FeatureGates

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from extender.plugins.node_affinity import NodeAffinityFilter
-from extender.plugins.node_resources.fit import NodeResourcesFitFilter
+from extender.plugins.node_resources_fit import NodeResourcesFitFilter
 from tests.builders import HOSTNAME, ZONE, Object, PodBuilder, make_pod
 from tests.preemption.clusters import budget, chosen, node, preempted, preemptor, victim
 

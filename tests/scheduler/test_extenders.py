@@ -18,7 +18,7 @@ from extender.engine.decision import Chosen, Failure
 from extender.errors import BindingFailed, ExtenderError, ExtenderUnanswered
 from extender.framework.profile import DEFAULT_LIMITS, Profile
 from extender.model.extender_config import ExtenderConfig
-from extender.plugins.node_resources.fit import NodeResourcesFitFilter
+from extender.plugins.node_resources_fit import NodeResourcesFitFilter
 from extender.plugins.node_unschedulable import NodeUnschedulable
 from extender.runtime.ports import Binding, Nominating
 from extender.scheduler.other_extenders import Extender, ExtenderBinder, Extenders

@@ -22,8 +22,7 @@ from extender.groups import Tree
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.model.pod_groups import COSCHEDULING_LABEL, GroupName
-from extender.plugins.node_resources.allocation import CPU_AND_MEMORY, ResourceWeights
-from extender.plugins.node_resources.allocation_scores import NodeResourcesFitScore
+from extender.plugins.node_resources_scores import CPU_AND_MEMORY, NodeResourcesFitScore, ResourceWeights
 from extender.plugins.registry import default_profile
 from extender.plugins.users import OfflineHost
 from extender.runtime.clock import ManualClock, TimeLimit

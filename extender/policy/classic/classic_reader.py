@@ -11,7 +11,7 @@ from extender.framework.rules import Predicate, Priority
 from extender.plugins.classic.node_conditions import NodeLabelFilter, NodeLabelScore
 from extender.plugins.classic.service_affinity import ServiceAffinity, ServiceAntiAffinity
 from extender.plugins.node_resources import weights
-from extender.plugins.node_resources.allocation_scores import NodeResourcesFitScore, RequestedToCapacityRatio
+from extender.plugins.node_resources_scores import NodeResourcesFitScore, RequestedToCapacityRatio
 from extender.plugins.registry import DEFAULT_SCHEDULER
 from extender.plugins.scheduling_gates import SchedulingGates
 from extender.policy.classic.names import (

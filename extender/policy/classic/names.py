@@ -21,16 +21,16 @@ from extender.plugins.inter_pod_affinity import InterPodAffinityFilter, InterPod
 from extender.plugins.node_affinity import NodeAffinityFilter, NodeAffinityScore
 from extender.plugins.node_name import NodeName
 from extender.plugins.node_ports import NodePorts
-from extender.plugins.node_resources.allocation_scores import (
+from extender.plugins.node_resources_fit import NodeResourcesFitFilter
+from extender.plugins.node_resources_scores import (
     NodeResourcesBalancedAllocation,
     NodeResourcesFitScore,
     least_allocated,
     most_allocated,
 )
-from extender.plugins.node_resources.fit import NodeResourcesFitFilter
 from extender.plugins.node_unschedulable import NodeUnschedulable
 from extender.plugins.node_volume_limits import NodeVolumeLimits
-from extender.plugins.pod_topology_spread.spread import PodTopologySpreadFilter, PodTopologySpreadScore
+from extender.plugins.pod_topology_spread import PodTopologySpreadFilter, PodTopologySpreadScore
 from extender.plugins.taint_toleration import TaintTolerationFilter, TaintTolerationScore
 from extender.plugins.volume_binding import VolumeBindingFilter
 from extender.plugins.volume_restrictions import VolumeRestrictions

@@ -26,7 +26,7 @@ from extender.model.kinds import ADMISSION_KINDS, KINDS, Kind, custom_kind
 from extender.plugins.default_preemption import NAME as PREEMPTION
 from extender.plugins.default_preemption import DefaultPreemptionArgs
 from extender.plugins.gang_scheduling import NAME as GANG_SCHEDULING
-from extender.plugins.node_resources.fit import NAME as FIT
+from extender.plugins.node_resources_fit import NAME as FIT
 from extender.plugins.registry import DEFAULT_SCHEDULER
 from extender.policy.configuration.configuration_fields import (
     ALL,

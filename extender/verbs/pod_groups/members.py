@@ -13,7 +13,7 @@ from dataclasses import replace
 from extender.framework.profile import Profile
 from extender.model.pod import Pod
 from extender.plugins.inter_pod_affinity import NAME as INTER_POD_AFFINITY
-from extender.plugins.pod_topology_spread.spread import NAME as POD_TOPOLOGY_SPREAD
+from extender.plugins.pod_topology_spread import NAME as POD_TOPOLOGY_SPREAD
 from extender.plugins.volume_restrictions import NAME as VOLUME_RESTRICTIONS
 from extender.preemption import rows_without_lower_priority
 from extender.table import PodInfo, Table

@@ -11,7 +11,7 @@ import pytest
 from extender.framework.rules import Predicate
 from extender.framework.status import Refusal, failed, unresolvable
 from extender.plugins.dynamic_resources import DynamicResourcesFilter
-from extender.plugins.node_resources.fit import NodeResourcesFitFilter
+from extender.plugins.node_resources_fit import NodeResourcesFitFilter
 from extender.runtime.clock import ManualClock
 from tests.builders import (
     TIMESTAMP,

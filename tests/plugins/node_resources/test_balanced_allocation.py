@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from extender.plugins.node_resources.allocation import ResourceWeight
-from extender.plugins.node_resources.allocation_scores import NodeResourcesBalancedAllocation
+from extender.plugins.node_resources_scores import NodeResourcesBalancedAllocation, ResourceWeight
 from tests.builders import make_node, make_pod
 from tests.framework.cluster import scores
 

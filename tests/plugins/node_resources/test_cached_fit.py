@@ -13,7 +13,7 @@ from extender.framework.profile import Profile
 from extender.model.devices import DeviceClass
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.plugins.node_resources.fit import NodeResourcesFitFilter
+from extender.plugins.node_resources_fit import NodeResourcesFitFilter
 from extender.table import PodInfo, Table
 from tests.builders import make_node, make_pod
 from tests.builders.devices import make_device_class

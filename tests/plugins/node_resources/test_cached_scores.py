@@ -13,10 +13,10 @@ import pytest
 from extender.framework.rules import Priority, Scores
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.plugins.node_resources.allocation import ResourceWeight
-from extender.plugins.node_resources.allocation_scores import (
+from extender.plugins.node_resources_scores import (
     NodeResourcesBalancedAllocation,
     NodeResourcesFitScore,
+    ResourceWeight,
     most_allocated,
 )
 from extender.table import PodInfo, Table

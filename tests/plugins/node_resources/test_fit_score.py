@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from extender.framework.policy_fields import ShapePoint
-from extender.plugins.node_resources.allocation import ResourceWeight
-from extender.plugins.node_resources.allocation_scores import (
+from extender.plugins.node_resources_scores import (
     NodeResourcesFitScore,
     RequestedToCapacityRatio,
+    ResourceWeight,
     Strategy,
     least_allocated,
     most_allocated,

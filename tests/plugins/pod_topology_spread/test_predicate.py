@@ -11,7 +11,7 @@ from extender.framework.find_fit import find_fit
 from extender.framework.profile import Profile
 from extender.framework.status import unresolvable, unschedulable
 from extender.model.pod import TopologySpreadConstraint
-from extender.plugins.pod_topology_spread.spread import PodTopologySpreadFilter
+from extender.plugins.pod_topology_spread import PodTopologySpreadFilter
 from extender.table import Table
 from tests.builders import (
     HOSTNAME,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from extender.model.pod import TopologySpreadConstraint
-from extender.plugins.pod_topology_spread.spread import PodTopologySpreadScore
+from extender.plugins.pod_topology_spread import PodTopologySpreadScore
 from tests.builders import HOSTNAME, ZONE, PodBuilder, make_node, make_pod, make_service
 from tests.framework.cluster import scores
 

@@ -1,6 +1,7 @@
 """NodeResourcesFit and NodeResourcesBalancedAllocation: compare the requests of pods with what nodes offer.
 
-Source: upstream plugin noderesources.
+This module has the arguments and queueing hints; `node_resources_fit` has the predicate, and `node_resources_scores`
+the priorities. Source: upstream plugin noderesources.
 """
 
 from __future__ import annotations
@@ -18,19 +19,21 @@ from extender.framework.policy_fields import LabelKey, ResourceSpec, Shape, Stri
 from extender.framework.queueing_hints import AmountLimits, Interest, Interests, Reads, has_place, reads_names
 from extender.model.quantity import amounts
 from extender.model.requests import is_counted
-from extender.plugins.node_resources.allocation import CPU_AND_MEMORY, ResourceWeight, ResourceWeights
-from extender.plugins.node_resources.allocation_scores import (
+from extender.plugins.node_resources_fit import NAME, NodeResourcesFitFilter
+from extender.plugins.node_resources_scores import (
     BALANCED_ALLOCATION as BALANCED_ALLOCATION_NAME,
 )
-from extender.plugins.node_resources.allocation_scores import (
+from extender.plugins.node_resources_scores import (
+    CPU_AND_MEMORY,
     NodeResourcesBalancedAllocation,
     NodeResourcesFitScore,
     RequestedToCapacityRatio,
+    ResourceWeight,
+    ResourceWeights,
     Strategy,
     least_allocated,
     most_allocated,
 )
-from extender.plugins.node_resources.fit import NAME, NodeResourcesFitFilter
 from extender.table import PodInfo
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from extender.framework.status import unresolvable, unschedulable
 from extender.plugins.node_resources import FIT, NodeResourcesFitArgs
-from extender.plugins.node_resources.fit import NodeResourcesFitFilter
+from extender.plugins.node_resources_fit import NodeResourcesFitFilter
 from extender.table import HypotheticalRemovals
 from tests.builders import make_node, make_pod
 from tests.builders.devices import make_device_class
