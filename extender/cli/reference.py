@@ -104,8 +104,8 @@ def _defaults(option: Option) -> str:
 
 def policy() -> Sequence[Row]:
     """Returns a row for each field of a KubeSchedulerConfiguration and of a classic Policy."""
-    from extender.policy.classic.names import PolicySpec, PredicateArgument, PriorityArgument
-    from extender.policy.configuration.configuration_fields import ConfigurationSpec
+    from extender.policy.classic_names import PolicySpec, PredicateArgument, PriorityArgument
+    from extender.policy.configuration_fields import ConfigurationSpec
 
     forms = (
         ("KubeSchedulerConfiguration", "", ConfigurationSpec),
@@ -132,7 +132,7 @@ def plugins() -> Sequence[Row]:
 
 def policy_names() -> Sequence[Row]:
     """Returns a row for each name of a predicate or priority in a classic Policy."""
-    from extender.policy.classic import names as classic_names
+    from extender.policy import classic_names as classic_names
 
     by_argument = {
         "predicate": ("any other name, with argument serviceAffinity or labelsPresence",),
@@ -186,7 +186,7 @@ TOPICS: Mapping[str, Callable[[], Sequence[Row]]] = {
 
 def _fields(model: type[BaseModel], prefix: str) -> Iterator[Row]:
     """Yields a row for each field of `model` and of nested models, with the field's path in the file."""
-    from extender.policy.configuration.configuration_fields import PluginsSpec
+    from extender.policy.configuration_fields import PluginsSpec
 
     if model is PluginsSpec:
         yield from _fields(next(_models(next(iter(model.model_fields.values())).annotation)), f"{prefix}POINT.")

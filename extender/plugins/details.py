@@ -1,4 +1,4 @@
-"""Explains a refusal with numbers: the request, the resources, volumes and devices of the nodes, the pods that conflict.
+"""Explains a refusal with numbers: the request, what the nodes have, and the pods that conflict.
 
 The scheduler's own messages give only the reason. `detail` adds numbers by calling a function for the plugin that
 refused the nodes.
@@ -32,7 +32,7 @@ from extender.model.storage import (
     PersistentVolumeClaim,
     StorageClass,
 )
-from extender.plugins import details, node_volume_limits, volume_binding, volume_restrictions, volume_zone
+from extender.plugins import node_volume_limits, volume_binding, volume_restrictions, volume_zone
 from extender.plugins.inter_pod_affinity import pods_by_domain, query_for
 from extender.plugins.node_resources_fit import NAME as FIT
 from extender.plugins.pod_topology_spread import (

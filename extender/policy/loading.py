@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from extender.errors import ConfigurationError, MalformedInput
-from extender.policy.classic.classic_reader import read_policy
-from extender.policy.configuration.profile_reader import read_configuration, read_scheduler_configuration
+from extender.policy.classic_reader import read_policy
 from extender.policy.faults import Faults
 from extender.policy.library import Library, OnlyInTree
 from extender.policy.policy import Policy
+from extender.policy.profile_reader import read_configuration, read_scheduler_configuration
 from extender.runtime import strict_yaml
 
 _Reader = Callable[[object, Library, Faults], Policy | None]

@@ -14,9 +14,9 @@ from extender.cli.main import cli
 from extender.cli.reference import TOPICS
 from extender.config.settings import OPTIONS
 from extender.plugins.registry import IN_TREE
-from extender.policy.classic import names as classic_names
-from extender.policy.classic.names import PolicySpec
-from extender.policy.configuration.configuration_fields import ConfigurationSpec
+from extender.policy import classic_names as classic_names
+from extender.policy.classic_names import PolicySpec
+from extender.policy.configuration_fields import ConfigurationSpec
 from extender.policy.extenders import ExtenderSpec, LegacyExtenderSpec
 from extender.web.telemetry.series import SCHEDULER_SERIES, SERIES
 

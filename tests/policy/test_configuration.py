@@ -17,7 +17,7 @@ from extender.plugins.node_resources_scores import (
 )
 from extender.plugins.pod_topology_spread import SYSTEM_DEFAULTS, PodTopologySpreadScore
 from extender.plugins.registry import default_profile
-from extender.policy.configuration.configuration_fields import PreFilterOnly
+from extender.policy.configuration_fields import PreFilterOnly
 from extender.policy.loading import read
 from tests.builders import Object, expression, make_node, make_pod, node_term
 from tests.framework.cluster import refusals

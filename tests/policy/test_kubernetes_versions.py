@@ -11,7 +11,7 @@ import pytest
 
 from extender.config.settings import OPTIONS
 from extender.errors import ConfigurationError
-from extender.policy.configuration.configuration_fields import ConfigurationSpec
+from extender.policy.configuration_fields import ConfigurationSpec
 from extender.policy.kubernetes_versions import by_name, changes, followed, upgraded
 from extender.policy.loading import read
 from extender.policy.policy import parsed

@@ -20,7 +20,7 @@ from extender.cli.help_layout import ListingGroup
 from extender.cli.output.output_formats import Output, output_option, say, show
 from extender.errors import ConfigurationError
 from extender.offline.documents.document_kinds import DocumentKind, headed
-from extender.policy.recommended import SCHEDULER_CONFIGURATION
+from extender.policy.extenders import SCHEDULER_CONFIGURATION
 from extender.runtime.text import counted, printable
 
 if TYPE_CHECKING:

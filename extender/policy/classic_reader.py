@@ -14,7 +14,7 @@ from extender.plugins.node_resources import weights
 from extender.plugins.node_resources_scores import NodeResourcesFitScore, RequestedToCapacityRatio
 from extender.plugins.registry import DEFAULT_SCHEDULER
 from extender.plugins.scheduling_gates import SchedulingGates
-from extender.policy.classic.names import (
+from extender.policy.classic_names import (
     DEFAULT_PREDICATES,
     DEFAULT_PRIORITIES,
     LABEL_PRESENCE,

@@ -1,7 +1,7 @@
 """Defines the fields of a KubeSchedulerConfiguration, and computes which plugins run at an extension point.
 
 A profile enables and disables plugins at a single point, or at all points by multiPoint; `running` combines the two.
-Plugin names are not checked here.
+Plugin names are not checked here. Fields that the version of kube-scheduler to follow does not have are refused.
 
 Source: k8s.io/kube-scheduler/config/v1, upstream apis/config/v1/default_plugins.go mergePluginSet, framework/runtime
 expandMultiPointPlugins and getValidScoreWeights.
@@ -15,10 +15,13 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field
 
+from extender.framework.plugin import RESERVE
 from extender.framework.policy_fields import NonNegative, Percentage, Positive, Strict, duration, duration_seconds
 from extender.framework.rules import NO_REFUSAL, Check, Predicate, RowCheck
 from extender.framework.status import Refusal
+from extender.plugins.default_preemption import NAME as PREEMPTION
 from extender.policy.extenders import ExtenderSpec
+from extender.policy.faults import Faults
 from extender.table import PodInfo, Table
 
 ALL = "*"
@@ -269,3 +272,22 @@ class ConfigurationSpec(SchedulerConfigurationSpec):
     """Feature gates to match those of kube-scheduler, by name; --feature-gates takes precedence."""
     kubernetes_version: Literal["1.35", "1.36", "1.37", "1.38"] | None = None
     """The version of kube-scheduler to decide like; default: the cluster's. --kubernetes-version takes precedence."""
+
+
+def refuse_placements(spec: SchedulerConfigurationSpec, faults: Faults) -> None:
+    """Adds a fault for each field and extension point that kube-scheduler has only since 1.38."""
+    places: list[tuple[str, SchedulerConfigurationSpec | ProfileSpec]] = [("", spec)]
+    places += [(f"profiles[{index}].", profile) for index, profile in enumerate(spec.profiles)]
+    for path, part in places:
+        if part.percentage_of_placements_to_score is not None:
+            faults.add(f"{path}percentageOfPlacementsToScore", "unknown field before Kubernetes 1.38")
+    for index, profile in enumerate(spec.profiles):
+        path = f"profiles[{index}].plugins"
+        if profile.plugins.placement_feasible is not None:
+            faults.add(f"{path}.placementFeasible", "unknown field before Kubernetes 1.38")
+        for number, plugin in enumerate(profile.plugins.reserve.enabled):
+            if plugin.name == PREEMPTION:
+                place = f"{path}.{RESERVE}.enabled[{number}].name"
+                faults.add(
+                    place, f"{PREEMPTION} does not implement the extension point {RESERVE} before Kubernetes 1.38"
+                )

@@ -28,7 +28,7 @@ from extender.plugins.default_preemption import DefaultPreemptionArgs
 from extender.plugins.gang_scheduling import NAME as GANG_SCHEDULING
 from extender.plugins.node_resources_fit import NAME as FIT
 from extender.plugins.registry import DEFAULT_SCHEDULER
-from extender.policy.configuration.configuration_fields import (
+from extender.policy.configuration_fields import (
     ALL,
     ConfigurationSpec,
     Enabled,
@@ -39,10 +39,10 @@ from extender.policy.configuration.configuration_fields import (
     ProfileSpec,
     SchedulerConfigurationSpec,
     WatchSpec,
+    refuse_placements,
     running,
     weights,
 )
-from extender.policy.configuration.newer_fields import refuse_placements
 from extender.policy.extenders import read_extenders
 from extender.policy.faults import Faults
 from extender.policy.library import Library

@@ -1,1 +1,0 @@
-"""Reads a KubeSchedulerConfiguration: profiles with plugins, weights and arguments."""
