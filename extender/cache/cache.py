@@ -14,8 +14,18 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TypeVar
 
-from extender.cache.assume_cache import AssumeCache, version_of
-from extender.cache.changes import NODE, POD, Changes, Current, Reference, Update, Updates
+from extender.cache.changes import (
+    NODE,
+    POD,
+    Changes,
+    Current,
+    Listener,
+    Notifications,
+    Reference,
+    Update,
+    Updates,
+    deliver,
+)
 from extender.cache.contents import (
     CachedPod,
     CacheSize,
@@ -28,10 +38,9 @@ from extender.cache.contents import (
     overview_of,
 )
 from extender.cache.groups import GroupStates, Viable
-from extender.cache.listener import Listener, Notifications, deliver
+from extender.cache.observed import AssumeCache, PodStore, version_of
 from extender.cache.placements import Placements, PodPlacement
 from extender.cache.pod_states import PodEvent, PodState, after
-from extender.cache.pod_store import PodStore
 from extender.cache.table_pool import TablePool
 from extender.errors import ExtenderError, Outdated, UnknownNode
 from extender.framework.status import Refusal

@@ -9,9 +9,9 @@ from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from extender.cache.changes import POD
+from extender.cache.observed import PodStore
 from extender.cache.placements import Placements, PodPlacement
 from extender.cache.pod_states import PodState
-from extender.cache.pod_store import PodStore
 from extender.errors import MalformedInput
 from extender.model.meta import Object
 from extender.model.node import Node

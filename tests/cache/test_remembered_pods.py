@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from extender.cache.pod_store import MOST_BYTES, MOST_PODS, RememberedPods
+from extender.cache.observed import MOST_BYTES, MOST_PODS, RememberedPods
 from extender.model.pod import Pod
 from extender.table import PodInfo
 from tests.builders import make_pod

@@ -11,8 +11,8 @@ import pytest
 from extender.cache.cache import Cache
 from extender.cache.changes import POD
 from extender.cache.debugger import Comparer
+from extender.cache.observed import PodStore
 from extender.cache.placements import Placements
-from extender.cache.pod_store import PodStore
 from extender.model.meta import Object
 from extender.model.node import Node
 from extender.model.pod import Pod

@@ -21,10 +21,10 @@ from enum import EnumMeta
 from types import FunctionType, ModuleType
 from typing import Any, TypeGuard
 
+from extender.cache.debugger import differences
 from extender.errors import Conflict, OutcomeUnknown, Refused
 from extender.model.kinds import KINDS
 from extender.model.pod import Pod
-from extender.table.table_comparison import differences
 from tests.builders import (
     Builder,
     NodeBuilder,

@@ -8,10 +8,10 @@ from itertools import product
 import msgspec
 import pytest
 
+from extender.cache.debugger import differences
 from extender.model.node import Node
 from extender.offline.manifests.objects import to_pod
 from extender.table import PodInfo, Table
-from extender.table.table_comparison import differences
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.table.test_templates import CHANGES
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from extender.cache.assume_cache import version_of
 from extender.cache.cache import Cache
+from extender.cache.observed import version_of
 from extender.engine.decision import NOTHING_TO_BIND, Chosen
 from extender.errors import BindingFailed, Outdated
 from extender.framework.status import Refusal
