@@ -29,7 +29,7 @@ from extender.cluster.election.lease import LeaderBinder, LeaderClient
 from extender.cluster.http.credentials import credentials_of
 from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.writers.binder import WatchedBinder
-from extender.cluster.writers.pacing import PacedBinder, TokenBucket
+from extender.cluster.writers.outbox import PacedBinder, TokenBucket
 from extender.config.settings import Settings, host_and_port
 from extender.errors import ClusterError
 from extender.model.pod import Pod

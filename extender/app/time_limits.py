@@ -14,7 +14,7 @@ from extender.app.feed import HAND_OVER_SECONDS, LEAD_SECONDS, RELIST_SECONDS
 from extender.app.housekeeping import UNANSWERED_SECONDS
 from extender.cache.expiry import SURVEY_SECONDS
 from extender.cluster.http.kube_client import CALL_SECONDS, CONNECT_SECONDS
-from extender.cluster.watch.paging import LIST_SILENCE_SECONDS
+from extender.cluster.watch.api_objects import LIST_SILENCE_SECONDS
 from extender.cluster.watch.reflector import DELETION_SECONDS
 from extender.cluster.watch.source import WATCH_SILENCE_SECONDS
 from extender.cluster.watch.survey import LONGEST_INTERVAL_SECONDS, PATIENCE_SECONDS

@@ -11,12 +11,11 @@ from extender.app.loop import LoopPorts
 from extender.cache.cache import Cache
 from extender.cluster.election.lease import Fence, LeaderClient
 from extender.cluster.http.kube_client import Caller, KubeClient
-from extender.cluster.writers.claim_writer import ApiClaims
+from extender.cluster.writers.claim_writer import ApiClaims, ApiVolumes
 from extender.cluster.writers.events import ApiEvents
 from extender.cluster.writers.group_statuses import ApiGroupStatuses
-from extender.cluster.writers.pacing import TokenBucket, YieldingBucket
+from extender.cluster.writers.outbox import TokenBucket, YieldingBucket
 from extender.cluster.writers.statuses import ApiEvictor, ApiStatuses
-from extender.cluster.writers.volume_writer import ApiVolumes
 from extender.framework.profile import Profiles
 from extender.runtime.clock import Clock, TimeLimit
 from extender.runtime.fibers import FiberPool

@@ -20,8 +20,8 @@ again. A pod that is being bound (ASSUMED) is not compared. If the bind of a pod
 no difference that the list shows the pod without a node.
 
 A table is compared with one that is built from scratch: events change a table in place, so an error in its counts would
-never go away. Rows, slots and ids of the two are unrelated, so nodes are compared by name and pods by UID. For every query whose counts the old table has stored, the new
-table computes the counts too, and the two are compared.
+never go away. Rows, slots and ids of the two are unrelated, so nodes are compared by name and pods by UID. For every
+query whose counts the old table has stored, the new table computes the counts too, and the two are compared.
 """
 
 from __future__ import annotations

@@ -16,11 +16,9 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from extender.cluster.http.credentials import credentials_of
+from extender.cluster.http.credentials import credentials_of, merged
 from extender.cluster.http.kube_client import KubeClient
-from extender.cluster.http.kubeconfig_files import merged
-from extender.cluster.watch.api_objects import decoders
-from extender.cluster.watch.paging import list_all
+from extender.cluster.watch.api_objects import decoders, list_all
 from extender.config.cluster_access import ClusterAccess
 from extender.errors import ClusterError, ConfigurationError, NotFound, Refused
 from extender.framework.profile import Profiles

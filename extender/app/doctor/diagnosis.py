@@ -22,8 +22,7 @@ from extender.app.doctor.scheduler_config import (
 from extender.app.policies import policy_of
 from extender.cluster.http.credentials import credentials_of
 from extender.cluster.http.kube_client import KubeClient
-from extender.cluster.watch.api_objects import decoders
-from extender.cluster.watch.paging import list_all
+from extender.cluster.watch.api_objects import decoders, list_all
 from extender.config.cluster_access import IN_CLUSTER, ClusterAccess
 from extender.errors import ClusterError, ConfigurationError
 from extender.framework.profile import Profile

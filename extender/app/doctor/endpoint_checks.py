@@ -9,9 +9,8 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from extender.app.doctor.finding import Finding, fail, ok, warn
-from extender.cluster.http.endpoint import Endpoint
 from extender.cluster.http.http_extender import endpoint_of
-from extender.cluster.http.pool import ConnectionPool, Request
+from extender.cluster.http.pool import ConnectionPool, Endpoint, Request
 from extender.errors import ClusterError, ConfigurationError, Refused
 from extender.extender_v1.client import encode_args, encode_preemption_args
 from extender.model.extender_config import ExtenderConfig

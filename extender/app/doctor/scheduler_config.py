@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from extender.app.doctor.finding import Finding, fail, ok, warn
-from extender.cluster.http.endpoint import client_context, content
+from extender.cluster.http.pool import client_context, content
 from extender.errors import ConfigurationError
 from extender.framework.profile import Profile
 from extender.model.extender_config import ExtenderConfig

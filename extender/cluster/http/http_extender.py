@@ -9,9 +9,8 @@ from __future__ import annotations
 import ssl
 import time
 
-from extender.cluster.http.endpoint import Endpoint, address_of, client_context, content
 from extender.cluster.http.exchange import BrokenExchange, Response
-from extender.cluster.http.pool import ConnectionPool, Request
+from extender.cluster.http.pool import ConnectionPool, Endpoint, Request, address_of, client_context, content
 from extender.errors import ConfigurationError, OutcomeUnknown, Refused
 from extender.model.extender_config import ExtenderConfig, TLSConfig
 from extender.runtime.ports import Check, always

@@ -10,9 +10,16 @@ from random import Random
 
 from extender.cluster.http.exchange import Hung, Response
 from extender.cluster.http.kube_client import KubeClient, message_of
-from extender.cluster.watch.api_objects import Malformed, decoders, version_number
+from extender.cluster.watch.api_objects import (
+    LIST_SILENCE_SECONDS,
+    Malformed,
+    decoders,
+    list_all,
+    list_query,
+    query_of,
+    version_number,
+)
 from extender.cluster.watch.list_watch_state import List, ListWatchFailure, Pause, Watch
-from extender.cluster.watch.paging import LIST_SILENCE_SECONDS, list_all, list_query, query_of
 from extender.cluster.watch.reflector import Reflector
 from extender.cluster.watch.survey import Survey, Surveyor
 from extender.errors import ClusterError

@@ -29,8 +29,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from extender.cluster.http.kube_client import KubeClient
-from extender.cluster.watch.api_objects import Page, version_number
-from extender.cluster.watch.paging import list_all
+from extender.cluster.watch.api_objects import Page, list_all, version_number
 from extender.cluster.watch.reflector import Reflector
 from extender.errors import ClusterError
 from extender.model.pod import Pod

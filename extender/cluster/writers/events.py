@@ -13,8 +13,7 @@ import msgspec
 
 from extender.cluster.election.lease import micro_time
 from extender.cluster.http.kube_client import Caller
-from extender.cluster.writers.outbox import Outbox
-from extender.cluster.writers.pacing import TokenBucket
+from extender.cluster.writers.outbox import Outbox, TokenBucket
 from extender.cluster.writers.statuses import MERGE
 from extender.errors import NotFound
 from extender.model.pod import Pod

@@ -11,8 +11,7 @@ from urllib.parse import quote
 import msgspec
 
 from extender.cluster.http.kube_client import Caller
-from extender.cluster.writers.outbox import Outbox
-from extender.cluster.writers.pacing import TokenBucket
+from extender.cluster.writers.outbox import Outbox, TokenBucket
 from extender.cluster.writers.statuses import STRATEGIC_MERGE, observed_generation
 from extender.model.kinds import KINDS
 from extender.model.meta import Condition

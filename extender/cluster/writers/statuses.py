@@ -17,8 +17,7 @@ from urllib.parse import quote
 import msgspec
 
 from extender.cluster.http.kube_client import Caller
-from extender.cluster.writers.outbox import Outbox
-from extender.cluster.writers.pacing import TokenBucket
+from extender.cluster.writers.outbox import Outbox, TokenBucket
 from extender.errors import ClusterError, Conflict, NotFound, Refused
 from extender.model.pod import PREEMPTED_CONDITION, PREEMPTED_REASON, Pod
 from extender.model.pod_groups import PodGroup

@@ -11,11 +11,10 @@ import pytest
 from extender.cluster.election.lease import Fence, LeaderBinder, LeaderClient
 from extender.cluster.http.kube_client import CALL_SECONDS, JSON, Caller
 from extender.cluster.writers.binder import ApiBinder
-from extender.cluster.writers.claim_writer import ApiClaims
+from extender.cluster.writers.claim_writer import ApiClaims, ApiVolumes
 from extender.cluster.writers.events import ApiEvents
-from extender.cluster.writers.pacing import TokenBucket
+from extender.cluster.writers.outbox import TokenBucket
 from extender.cluster.writers.statuses import ApiEvictor, ApiStatuses, patch_status
-from extender.cluster.writers.volume_writer import ApiVolumes
 from extender.errors import OutcomeUnknown, Refused
 from extender.model.devices import ResourceClaim
 from extender.model.pod import Pod

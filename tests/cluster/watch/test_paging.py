@@ -10,7 +10,7 @@ import pytest
 
 from extender.cluster.http.credentials import Kubeconfig
 from extender.cluster.http.kube_client import KubeClient
-from extender.cluster.watch import paging
+from extender.cluster.watch import api_objects
 from extender.cluster.watch.api_objects import decoders
 from extender.cluster.watch.source import ClusterSource
 from extender.errors import ClusterError
@@ -49,7 +49,7 @@ def test_a_list_has_every_page(lister: ClusterSource) -> None:
 def test_after_an_expired_token_the_list_has_one_page(api: FakeApiServer, tmp_path: Path) -> None:
     client, kind = KubeClient(Kubeconfig(api.kubeconfig(tmp_path))), KINDS["Node"]
     api.fail(NODES, lambda _: True, answer(410))
-    version, objects = paging.list_all(client, kind, decoders(kind)[0], page_size=2)
+    version, objects = api_objects.list_all(client, kind, decoders(kind)[0], page_size=2)
     assert [obj.name for obj in objects] == ["n0", "n1", "n2"]
     assert version == "103"
     assert [call.partition("?")[2] for call in api.calls] == ["limit=2", "limit=2&continue=2", ""]

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from extender.cluster.http.credentials import Kubeconfig
 from extender.cluster.http.kube_client import KubeClient
-from extender.cluster.writers.claim_writer import ApiClaims
-from extender.cluster.writers.volume_writer import ApiVolumes
+from extender.cluster.writers.claim_writer import ApiClaims, ApiVolumes
 from extender.errors import Conflict, NotFound, Refused
 from extender.model.devices import (
     AllocationResult,

@@ -14,7 +14,7 @@ from extender.cluster.election.lease import Lease, LeaseClient, LeaseSpec
 from extender.cluster.http.credentials import Kubeconfig
 from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.writers.events import ApiEvents
-from extender.cluster.writers.pacing import TokenBucket
+from extender.cluster.writers.outbox import TokenBucket
 from extender.cluster.writers.statuses import ApiActivator, ApiEvictor, ApiStatuses
 from extender.errors import Refused
 from extender.model.pod import Pod
