@@ -54,15 +54,13 @@ from extender.scheduler.rule_preemption import check_preemption
 from extender.table.features import FeatureGates
 from extender.verbs.bind import Bind, PermitWait
 from extender.verbs.filter import Filter
-from extender.verbs.filter_best import FilterBest
-from extender.verbs.pod_groups.group_plans import GroupPlans
-from extender.verbs.pod_groups.group_quorum import GroupQuorum
-from extender.verbs.pod_groups.split_gangs import SplitGangs
+from extender.verbs.group_plans import GroupPlans
+from extender.verbs.group_quorum import GroupQuorum
 from extender.verbs.preempt import Preempt
-from extender.verbs.prioritize import Prioritize, Scale
+from extender.verbs.prioritize import FilterBest, Prioritize, Scale
 from extender.verbs.refused_pods import RefusedPods
-from extender.verbs.verb import Verb
-from extender.verbs.waiting import RecentPreemptors
+from extender.verbs.split_gangs import SplitGangs
+from extender.verbs.verb import RecentPreemptors, Verb
 from extender.web import gunicorn_server
 from extender.web.access import is_loopback
 from extender.web.app import Backend, ExtenderApp, create_app

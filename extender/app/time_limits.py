@@ -20,7 +20,7 @@ from extender.cluster.watch.source import WATCH_SILENCE_SECONDS
 from extender.cluster.watch.survey import LONGEST_INTERVAL_SECONDS, PATIENCE_SECONDS
 from extender.config.settings import Settings
 from extender.model.extender_config import DEFAULT_TIMEOUT_SECONDS
-from extender.verbs.waiting import SECONDS as CONFIRMATION_SECONDS
+from extender.verbs.verb import SECONDS as CONFIRMATION_SECONDS
 
 _log = logging.getLogger(__name__)
 

@@ -49,10 +49,9 @@ from extender.plugins.dynamic_resources import DynamicResourcesFilter
 from extender.runtime.clock import NO_DEADLINE, NO_LIMIT, Clock, Deadline, SystemClock, TimeLimit
 from extender.runtime.ports import Binder, Binding, Check, Telemetry, always
 from extender.table import PodInfo, Table
-from extender.verbs.pod_groups.group_quorum import GroupQuorum
-from extender.verbs.pod_groups.members import without_nominated_siblings
-from extender.verbs.verb import Summary, repeated_without_late_rule
-from extender.verbs.waiting import Confirmation
+from extender.verbs.group_members import without_nominated_siblings
+from extender.verbs.group_quorum import GroupQuorum
+from extender.verbs.verb import Confirmation, Summary, repeated_without_late_rule
 
 BOUND = ExtenderBindingResult()
 UNFIT = "no longer fits: "

@@ -23,11 +23,10 @@ from extender.runtime.clock import NO_LIMIT, Deadline, TimeLimit
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
-from extender.verbs.pod_groups.group_planning import BesideSiblings, GroupAnswers, PlannedNode, RefusedGroup
-from extender.verbs.pod_groups.members import is_member, rows_in_dry_run
+from extender.verbs.group_members import is_member, rows_in_dry_run
+from extender.verbs.group_planning import BesideSiblings, GroupAnswers, PlannedNode, RefusedGroup
 from extender.verbs.refused_pods import RefusedPods
-from extender.verbs.verb import Summary
-from extender.verbs.waiting import RecentPreemptors
+from extender.verbs.verb import RecentPreemptors, Summary
 
 UNKNOWN_NODE = "node(s) unknown to the extender"
 ELSEWHERE = "node(s) other than the one to which the pod may already be bound"

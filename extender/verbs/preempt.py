@@ -19,8 +19,7 @@ from extender.preemption.candidates import UnitKind, disruption_of
 from extender.runtime.clock import NO_LIMIT, TimeLimit
 from extender.table import PodInfo, Table
 from extender.verbs.filter import assumed_node
-from extender.verbs.verb import Summary
-from extender.verbs.waiting import RecentPreemptors
+from extender.verbs.verb import RecentPreemptors, Summary
 
 
 class Preempt:

@@ -28,7 +28,7 @@ from extender.scheduler.rule_preemption import RulePreemption, check_preemption
 from extender.table.features import FeatureGates
 from extender.verbs.bind import Bind, PermitWait
 from extender.verbs.filter import Filter
-from extender.verbs.pod_groups.group_plans import GroupPlans
+from extender.verbs.group_plans import GroupPlans
 from extender.verbs.refused_pods import RefusedPods
 from tests.builders import NodeBuilder, Object, PodBuilder, make_node, make_pdb, make_pod, make_pod_group
 from tests.stock.waiting import wait_until

@@ -147,7 +147,7 @@ class World:
             "extender.app.feed.LeaderElector": WitnessedElector,
             "extender.app.live_lookups.identify": lambda _: ("simulation", "none"),
             "extender.app.housekeeping.Cache": WitnessedCache,
-            "extender.verbs.filter_best.Random": lambda: Random(self.simulation.random.random()),
+            "extender.verbs.prioritize.Random": lambda: Random(self.simulation.random.random()),
             "extender.app.serve.Metrics": AlarmingMetrics,
             "extender.runtime.process_memory.COLLECT_SECONDS": 0.0,  # five waits a second would be most of what happens
             "extender.app.schedule.KubeClient": lambda *_: SimulatedKubeClient(self.network, self._current()),

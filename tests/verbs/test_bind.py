@@ -22,7 +22,7 @@ from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Binding, Check, Telemetry, always
 from extender.table import PodInfo, Table
 from extender.verbs.bind import Bind
-from extender.verbs.waiting import PAUSE_SECONDS, PAUSES, Confirmation
+from extender.verbs.verb import PAUSE_SECONDS, PAUSES, Confirmation
 from tests.builders import (
     HOSTNAME,
     NodeBuilder,

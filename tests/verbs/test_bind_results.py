@@ -10,7 +10,7 @@ from extender.errors import Conflict, ExtenderError, NotFound, OutcomeUnknown, R
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Binding, Check, Telemetry, always
 from extender.verbs.bind import Bind
-from extender.verbs.waiting import Confirmation
+from extender.verbs.verb import Confirmation
 from tests.builders import make_node, make_pod
 from tests.verbs.cluster import PROFILES, CountedResults, FakeBinder, answer, binding, cache_of, tell
 

@@ -14,8 +14,7 @@ from extender.framework.profile import Profile, Profiles, WeightedPriority
 from extender.runtime.clock import ManualClock, TimeLimit
 from extender.runtime.ports import Telemetry
 from extender.verbs.filter import Filter
-from extender.verbs.filter_best import FilterBest
-from extender.verbs.prioritize import Prioritize
+from extender.verbs.prioritize import FilterBest, Prioritize
 from tests.builders import make_node, make_pod
 from tests.verbs.cluster import PROFILES, SlowRule, answer, args, cache_of
 

@@ -22,7 +22,7 @@ from extender.runtime.ports import Telemetry
 from extender.table import PodInfo
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
 from extender.verbs.bind import Bind, PermitWait
-from extender.verbs.pod_groups.group_quorum import GroupQuorum
+from extender.verbs.group_quorum import GroupQuorum
 from tests.builders import Object, make_node, make_pod, make_pod_group
 from tests.plugins.users.failures import Remembered
 from tests.stock.waiting import wait_until

@@ -14,7 +14,7 @@ from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
 from extender.verbs.filter import Filter
 from extender.verbs.preempt import Preempt
-from extender.verbs.waiting import MOST_PODS, PAUSE_SECONDS, SECONDS, RecentPreemptors
+from extender.verbs.verb import MOST_PODS, PAUSE_SECONDS, SECONDS, RecentPreemptors
 from tests.builders import make_node, make_pod
 from tests.verbs.cluster import PROFILES, answer, args, cache_of, preemption_args
 

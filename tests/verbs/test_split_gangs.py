@@ -20,10 +20,10 @@ from extender.runtime.ports import Telemetry
 from extender.table import PodInfo
 from extender.verbs.bind import Bind
 from extender.verbs.filter import Filter
-from extender.verbs.pod_groups.group_plans import GroupPlans
-from extender.verbs.pod_groups.group_quorum import GroupQuorum
-from extender.verbs.pod_groups.split_gangs import SplitGangs
-from extender.verbs.waiting import Confirmation
+from extender.verbs.group_plans import GroupPlans
+from extender.verbs.group_quorum import GroupQuorum
+from extender.verbs.split_gangs import SplitGangs
+from extender.verbs.verb import Confirmation
 from tests.builders import (
     HOSTNAME,
     Object,

@@ -23,7 +23,7 @@ from extender.table import PodCountQuery, Table
 from extender.table.labels import Rows
 from extender.verbs.bind import Bind
 from extender.verbs.filter import Filter
-from extender.verbs.pod_groups.group_plans import GroupPlans
+from extender.verbs.group_plans import GroupPlans
 from extender.verbs.preempt import Preempt
 from extender.verbs.prioritize import Prioritize
 from extender.verbs.refused_pods import WOKEN_SECONDS, RefusedPods

@@ -14,7 +14,7 @@ from extender.runtime.ports import Telemetry
 from extender.verbs.bind import Bind
 from extender.verbs.filter import ELSEWHERE, Filter
 from extender.verbs.preempt import Preempt
-from extender.verbs.waiting import Confirmation
+from extender.verbs.verb import Confirmation
 from tests.builders import NodeBuilder, Object, PodBuilder, make_node, make_pod
 from tests.verbs.cluster import PROFILES, FakeBinder, answer, args, binding, cache_of, preemption_args, tell
 

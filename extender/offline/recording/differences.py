@@ -22,7 +22,7 @@ from extender.offline.recording.lines import (
 )
 from extender.offline.recording.worlds import World
 from extender.verbs.bind import UNFIT
-from extender.verbs.pod_groups.group_planning import OTHER_NODE
+from extender.verbs.group_planning import OTHER_NODE
 
 PASSES = "passes"
 _MOST_PLUGINS = 4

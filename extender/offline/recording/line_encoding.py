@@ -38,7 +38,7 @@ from extender.offline.recording.lines import (
     as_ranges,
 )
 from extender.table import PodInfo
-from extender.verbs.pod_groups.group_planning import Plan, PlanRequest
+from extender.verbs.group_planning import Plan, PlanRequest
 
 _ENCODE = msgspec.json.Encoder().encode
 _WHOLE = tuple(WHOLE.values())

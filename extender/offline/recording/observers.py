@@ -19,7 +19,7 @@ from extender.offline.recording.recorder import Recorder
 from extender.scheduler.scheduler_ports import EventType
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
-from extender.verbs.pod_groups.group_planning import Plan, PlanRequest
+from extender.verbs.group_planning import Plan, PlanRequest
 
 _POD_BYTES, _NAME_BYTES = 2000, 60
 _MOST_BITS = 64

@@ -51,7 +51,7 @@ from extender.table.journal import BEGINNING
 from extender.table.labels import Rows
 from extender.verbs.bind import at_bind, refusal_on
 from extender.verbs.filter import Filter
-from extender.verbs.pod_groups.group_planning import GroupAnswer, MemberCall, Plan, Planner, PlanRequest
+from extender.verbs.group_planning import GroupAnswer, MemberCall, Plan, Planner, PlanRequest
 from extender.verbs.preempt import Preempt
 from extender.verbs.prioritize import Prioritize, Scale
 

@@ -23,7 +23,7 @@ from extender.offline.recording.replay import PLANNED, replay
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
 from extender.verbs.filter import Filter
-from extender.verbs.pod_groups.group_plans import GroupPlans
+from extender.verbs.group_plans import GroupPlans
 from extender.web.calls import Calls
 from tests.builders import Object, make_composite_pod_group, make_node, make_pod, make_pod_group
 from tests.offline.recording.test_hostile import mutated, uses

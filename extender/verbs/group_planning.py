@@ -31,7 +31,7 @@ from extender.preemption import evictable, leaving_victims
 from extender.runtime.clock import NO_DEADLINE, Deadline
 from extender.table import PodInfo, Table, Trial
 from extender.table.labels import ABSENT, Rows
-from extender.verbs.pod_groups.members import rows_in_dry_run
+from extender.verbs.group_members import rows_in_dry_run
 
 _FEW_NODES = 8
 """To find a node for a single member, at most this many are emptied. Emptying all takes a second for 30,000 pods."""

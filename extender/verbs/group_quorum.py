@@ -34,8 +34,8 @@ from extender.groups.group_tree import leaves, path_to, reaching, scheduled_memb
 from extender.model.pod_groups import GroupName, PodGroup
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo
-from extender.verbs.pod_groups.group_plans import GroupPlans
-from extender.verbs.pod_groups.split_gangs import SplitGangs
+from extender.verbs.group_plans import GroupPlans
+from extender.verbs.split_gangs import SplitGangs
 
 UNFIT, TIMEOUT = "unfit", "timeout"
 

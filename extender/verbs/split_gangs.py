@@ -29,7 +29,7 @@ from extender.model.pod import Pod
 from extender.model.pod_groups import PodGroup
 from extender.runtime.clock import NO_LIMIT, Clock, Deadline, TimeLimit
 from extender.table import PodInfo, Table
-from extender.verbs.pod_groups.group_planning import Judge, MemberCall, Planner, PlanRequest
+from extender.verbs.group_planning import Judge, MemberCall, Planner, PlanRequest
 
 RETRY_SECONDS = 1.0
 """How long after a plan for a gang has failed the next is made. This doubles with each failure."""

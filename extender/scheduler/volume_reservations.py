@@ -18,8 +18,8 @@ from extender.model.storage import (
     PersistentVolumeClaim,
 )
 from extender.plugins.volume_binding import VolumePlan, bound, plan_volumes, selected
-from extender.scheduler.binding.reservations import pre_bind_failed
 from extender.scheduler.scheduler_ports import VolumeWriter
+from extender.scheduler.waiting_pods import pre_bind_failed
 from extender.table import PodInfo
 from extender.volumes.volume_claims import NAME as VOLUME_BINDING
 

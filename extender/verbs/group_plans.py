@@ -63,7 +63,7 @@ from extender.model.pod_groups import CompositePodGroup, GroupName, PodGroup
 from extender.runtime.clock import Clock, Deadline
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo, Table, Trial
-from extender.verbs.pod_groups.group_planning import (
+from extender.verbs.group_planning import (
     GroupAnswer,
     Judge,
     MemberCall,
@@ -72,8 +72,8 @@ from extender.verbs.pod_groups.group_planning import (
     PlanRequest,
     void_nominations,
 )
-from extender.verbs.pod_groups.split_gangs import SplitGangs
-from extender.verbs.waiting import PAUSE_SECONDS, PAUSES
+from extender.verbs.split_gangs import SplitGangs
+from extender.verbs.verb import PAUSE_SECONDS, PAUSES
 
 MOST_PLANS = 8
 REFUSAL_SECONDS = 1.0

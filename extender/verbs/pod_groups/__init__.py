@@ -1,1 +1,0 @@
-"""Plans pod groups for filter, keeps gangs together at bind, and keeps room for gangs that were split."""
