@@ -33,7 +33,7 @@ from extender.runtime.ports import LONG_AGO, Sink, Telemetry
 from extender.runtime.text import did_you_mean, nearest
 from extender.runtime.unsettled import Evidence, Settlement, UnsettledWrites
 from extender.table.features import FeatureGates
-from extender.web.telemetry.metrics import Metrics
+from extender.web.metrics import Metrics
 
 HAND_OVER_SECONDS = 5.0
 _POLL_SECONDS = 0.02

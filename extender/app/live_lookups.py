@@ -27,7 +27,7 @@ from extender.policy.kubernetes_versions import followed
 from extender.policy.policy import Policy
 from extender.runtime.threads import LastingThread
 from extender.table.features import RELEASED, FeatureGates
-from extender.web.telemetry.start_log import log_start
+from extender.web.start_log import log_start
 
 _UNKNOWN = "unknown: "
 _log = logging.getLogger(__name__)

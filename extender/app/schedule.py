@@ -46,11 +46,11 @@ from extender.runtime.unsettled import UnsettledWrites
 from extender.scheduler.modeler import Modeler
 from extender.scheduler.other_extenders import ExtenderBinder, Extenders
 from extender.scheduler.timing import ProfileTimer
+from extender.web import log
 from extender.web.answers import Answer, Page, json_answer
 from extender.web.app import PageServer
 from extender.web.pages import probe_pages
-from extender.web.telemetry import log
-from extender.web.telemetry.scheduler_metrics import SchedulerMetrics, Waiting
+from extender.web.scheduler_metrics import SchedulerMetrics, Waiting
 
 FLUSH_UNSCHEDULABLE_SECONDS = 30.0
 SWEEP_SECONDS = 30.0

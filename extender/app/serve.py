@@ -61,11 +61,10 @@ from extender.verbs.prioritize import FilterBest, Prioritize, Scale
 from extender.verbs.refused_pods import RefusedPods
 from extender.verbs.split_gangs import SplitGangs
 from extender.verbs.verb import RecentPreemptors, Verb
-from extender.web import gunicorn_server
+from extender.web import gunicorn_server, log
 from extender.web.access import is_loopback
 from extender.web.app import Backend, ExtenderApp, create_app
-from extender.web.telemetry import log
-from extender.web.telemetry.metrics import Metrics
+from extender.web.metrics import Metrics
 
 END_SECONDS = 1.0  # how long `stop` waits for each thread
 

@@ -37,8 +37,8 @@ from extender.runtime.clock import Clock, TimeLimit
 from extender.runtime.threads import HangingCalls, LastingThread, Ticker
 from extender.table.features import FeatureGates
 from extender.web.access import CONFIGZ, SIMULATE
+from extender.web.metrics import Metrics
 from extender.web.pages import COMPARE, DUMP, LOG_LEVEL, PrivatePages, change_log_level, configz, when_ready
-from extender.web.telemetry.metrics import Metrics
 
 
 class Readiness:

@@ -24,7 +24,7 @@ from extender.runtime.threads import OnError, WorkerPool
 from extender.scheduler.preemption import VictimEvictor
 from extender.scheduler.rule_preemption import RulePreemption
 from extender.scheduler.scheduler_ports import Events, WaitingForBind
-from extender.web.telemetry.metrics import Metrics
+from extender.web.metrics import Metrics
 
 # The API server spends less time on each Binding if many arrive together. A Binding in flight needs no thread.
 BINDINGS = 64

@@ -146,7 +146,7 @@ def policy_names() -> Sequence[Row]:
 
 def metrics() -> Sequence[Row]:
     """Returns a row for each metric. Only `extender schedule` serves the metrics named scheduler_..."""
-    from extender.web.telemetry.series import SCHEDULER_SERIES, SERIES
+    from extender.web.series import SCHEDULER_SERIES, SERIES
 
     return [
         {"METRIC": series.name, "TYPE": series.kind, "LABELS": ", ".join(series.labels), "MEANING": series.help}
@@ -156,7 +156,7 @@ def metrics() -> Sequence[Row]:
 
 def log_fields() -> Sequence[Row]:
     """Returns a row for each field that a log line may have."""
-    from extender.web.telemetry.log import FIELDS
+    from extender.web.log import FIELDS
 
     return [{"FIELD": name, "MEANING": meaning} for name, meaning in FIELDS.items()]
 

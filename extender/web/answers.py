@@ -1,12 +1,18 @@
-"""Creates HTTP answers. Every error is one line of JSON."""
+"""Creates HTTP answers. Every error is one line of JSON.
+
+Refused requests are logged, for example after a wrong urlPrefix, because kube-scheduler does not log the reason.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import NamedTuple
 
 import msgspec
+
+from extender.web.log import LONGEST_TEXT, cut
 
 Headers = tuple[tuple[str, str], ...]
 
@@ -15,6 +21,9 @@ _TEXT = "text/plain; charset=utf-8"
 CLOSE = ("Connection", "close")
 """The header of an answer after which the connection is closed."""
 _LONGEST_MESSAGE = 1024
+MOST_A_SECOND = 10
+_LONGEST_REQUEST = 256
+_log = logging.getLogger(__name__)
 
 
 class Answer(NamedTuple):
@@ -72,3 +81,39 @@ def header_lines(answer: Answer) -> list[tuple[str, str]]:
 
 
 _STATUS_LINES = {int(status): f"{status.value} {status.phrase}" for status in HTTPStatus}
+
+
+def refuse(status: int, client: str, request: str, reason: str, headers: Headers = ()) -> Answer:
+    """Returns the error answer to a refused request, and logs it, at most `MOST_A_SECOND` times a second."""
+    line = cut(request, _LONGEST_REQUEST)
+    _log.warning(
+        "request refused status=%d client=%s request=%r reason=%r", status, client, line, cut(reason, LONGEST_TEXT)
+    )
+    return error_answer(status, reason, headers)
+
+
+class _Pace(logging.Filter):
+    """Drops log lines beyond `MOST_A_SECOND` a second; the next line that is logged says how many were dropped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._second = 0
+        self._passed = 0
+        self._left_out = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if int(record.created) != self._second:
+            self._second = int(record.created)
+            self._passed = 0
+        if self._passed == MOST_A_SECOND:
+            self._left_out += 1
+            return False
+        self._passed += 1
+        if self._left_out:
+            record.msg = f"{record.getMessage()} not_logged_before={self._left_out}"
+            record.args = None
+            self._left_out = 0
+        return True
+
+
+_log.addFilter(_Pace())

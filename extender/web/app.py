@@ -22,18 +22,26 @@ from werkzeug.routing import MapAdapter
 
 from extender.config.settings import Settings, host_and_port, labels_of
 from extender.verbs.verb import CallObserver, Verb
-from extender.web.access import AccessRules, WsgiConnection
-from extender.web.answers import CLOSE, JSON, Answer, Handler, Headers, Page, error_answer, header_lines, status_line
+from extender.web.access import AccessRules, ReloadingContext, WsgiConnection, server_context
+from extender.web.answers import (
+    CLOSE,
+    JSON,
+    Answer,
+    Handler,
+    Headers,
+    Page,
+    error_answer,
+    header_lines,
+    refuse,
+    status_line,
+)
+from extender.web.application import Environ, Lifecycle
 from extender.web.calls import Call, Calls, Exemptions, WaitingFor, report
+from extender.web.connection import Acceptor
+from extender.web.metrics import BatchedNotifier, Metrics
 from extender.web.pages import PrivatePages, listener_at, probe_pages
-from extender.web.telemetry.batched_notifier import BatchedNotifier
-from extender.web.telemetry.metrics import Metrics
-from extender.web.telemetry.refusals import refuse
-from extender.web.telemetry.tracing import Traces
-from extender.web.tls import ReloadingContext, server_context
-from extender.web.worker.application import Environ, Lifecycle
-from extender.web.worker.connection import Acceptor
-from extender.web.worker.request_parser import Limits, RequestRefused
+from extender.web.request_parser import Limits, RequestRefused
+from extender.web.tracing import Traces
 
 _BODY_BYTES, _QUESTION_BYTES = 64 * 1024, 8 * 1024 * 1024
 _MOST_CONNECTIONS = 64

@@ -22,9 +22,9 @@ from extender.plugins.users.live_host import collect_left_out
 from extender.verbs import verb as verbs
 from extender.verbs.verb import CallObserver, Summary, Verb, repeated_without_late_rule
 from extender.web.answers import CLOSE, Answer, error_answer
-from extender.web.telemetry.log import LONGEST_KEY, LONGEST_TEXT, cut, inform
-from extender.web.telemetry.metrics import Metrics
-from extender.web.telemetry.tracing import Traces, Work
+from extender.web.log import LONGEST_KEY, LONGEST_TEXT, cut, inform
+from extender.web.metrics import Metrics
+from extender.web.tracing import Traces, Work
 
 BeforeSync = Literal["fail", "pass"]
 WaitingFor = Callable[[], Mapping[str, str | None]]

@@ -15,9 +15,9 @@ from gunicorn.glogging import Logger
 
 from extender.config.settings import Settings, host_and_port
 from extender.errors import ConfigurationError
+from extender.web.access import server_context
 from extender.web.app import ExtenderApp
 from extender.web.pages import listener_at
-from extender.web.tls import server_context
 
 _HEARTBEAT_SECONDS = 60
 _GAVE_UP = 1  # the exit status of gunicorn if it cannot listen

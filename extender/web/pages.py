@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from extender.config.settings import API_VERSION, OPTIONS, Command, Settings, options_of
+from extender.web import log
 from extender.web.access import DEBUG
 from extender.web.answers import Answer, Handler, Page, error_answer, health_answer, json_answer
-from extender.web.telemetry import log
-from extender.web.telemetry.metrics import Metrics
+from extender.web.metrics import Metrics
 
 _log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from extender.runtime.clock import SystemClock
 from extender.runtime.ports import Telemetry
 from extender.runtime.unsettled import UnsettledWrites
 from extender.table.features import DEFAULT_FEATURES
-from extender.web.telemetry.metrics import Metrics
+from extender.web.metrics import Metrics
 from tests.cluster.writers.recorder import Recorder
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from extender.app.feed import Staleness
 from extender.runtime.clock import ManualClock
-from extender.web.telemetry.metrics import Metrics
+from extender.web.metrics import Metrics
 
 
 def staleness_of(limit_seconds: float = 180.0) -> tuple[Staleness, Metrics, ManualClock]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from extender.app.writers import Writers
 from extender.runtime.clock import ManualClock
 from extender.runtime.threads import log_error
-from extender.web.telemetry.series import SCHEDULER_SERIES
+from extender.web.series import SCHEDULER_SERIES
 
 
 class NoServer:

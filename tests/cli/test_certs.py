@@ -18,9 +18,8 @@ from click.testing import CliRunner
 
 from extender.cli.main import cli
 from extender.errors import ConfigurationError
-from extender.web.access import AccessRules, WsgiConnection
-from extender.web.tls import server_context
-from extender.web.worker.request_parser import RequestRefused
+from extender.web.access import AccessRules, WsgiConnection, server_context
+from extender.web.request_parser import RequestRefused
 
 SERVICE, CALLER = "extender.extender-system.svc", "system:kube-scheduler"
 

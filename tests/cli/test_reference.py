@@ -18,7 +18,7 @@ from extender.policy import classic_names as classic_names
 from extender.policy.classic_names import PolicySpec
 from extender.policy.configuration_fields import ConfigurationSpec
 from extender.policy.extenders import ExtenderSpec, LegacyExtenderSpec
-from extender.web.telemetry.series import SCHEDULER_SERIES, SERIES
+from extender.web.series import SCHEDULER_SERIES, SERIES
 
 
 def rows(topic: str) -> list[dict[str, str]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.web.telemetry.series import SCHEDULER_SERIES
+from extender.web.series import SCHEDULER_SERIES
 
 ROOT = Path(__file__).parents[2]
 DECISIONS, _, METRICS = (ROOT / "docs/differences.md").read_text().partition("\n## Metrics, events and conditions\n")

@@ -25,13 +25,13 @@ from extender.runtime.unsettled import UnsettledWrites
 from extender.scheduler.scheduler_ports import Attempt
 from extender.table.features import DEFAULT_FEATURES
 from extender.verbs.verb import Summary
+from extender.web import log
 from extender.web.calls import Call, Outcome, PodReference, report
+from extender.web.metrics import Metrics
 from extender.web.pages import probe_pages
-from extender.web.telemetry import log
-from extender.web.telemetry.metrics import Metrics
-from extender.web.telemetry.scheduler_metrics import SchedulerMetrics
-from extender.web.telemetry.start_log import log_start
-from extender.web.telemetry.tracing import Traces
+from extender.web.scheduler_metrics import SchedulerMetrics
+from extender.web.start_log import log_start
+from extender.web.tracing import Traces
 from tests.builders import make_pod
 from tests.docs.reference import PAGE, page
 

@@ -14,7 +14,7 @@ import yaml
 
 from extender.cli.main import cli
 from extender.config.settings import OPTIONS
-from extender.web.telemetry.series import SCHEDULER_SERIES, SERIES
+from extender.web.series import SCHEDULER_SERIES, SERIES
 from tests.manifests.rendering import (
     CHART,
     MANIFESTS,

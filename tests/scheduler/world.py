@@ -30,7 +30,7 @@ from extender.runtime.ports import Binding, Check, NominatedNode, Nominating, al
 from extender.scheduler.scheduler_ports import Attempt, GroupResult, SchedulerTelemetry, Workers
 from extender.scheduler.timing import BIND, ProfileTimer
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
-from extender.web.telemetry.metrics import Metrics
+from extender.web.metrics import Metrics
 from tests.builders import Builder
 from tests.scheduler.writers import ClaimWrites, VolumeWrites
 

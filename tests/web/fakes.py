@@ -18,7 +18,7 @@ from extender.model.pod import Pod
 from extender.runtime.clock import SystemClock
 from extender.verbs.verb import Summary
 from extender.web.app import Backend, ExtenderApp, create_app
-from extender.web.telemetry.metrics import Metrics
+from extender.web.metrics import Metrics
 
 
 class ScriptedArgs(messages.ExtenderArgs, frozen=True):

@@ -13,10 +13,9 @@ from typing import Any
 from extender.cli.main import cli
 from extender.config.setting_sources import load
 from extender.config.settings import Settings
-from extender.web import gunicorn_server
+from extender.web import gunicorn_server, log
 from extender.web.app import ExtenderApp
-from extender.web.telemetry import log
-from extender.web.worker.application import take_signals
+from extender.web.application import take_signals
 from tests.web.fakes import Running, make_app
 
 

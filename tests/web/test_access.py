@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from extender.web.access import AccessRules, Certificate, is_loopback, names_this_machine
-from extender.web.worker.request_parser import RequestRefused
+from extender.web.request_parser import RequestRefused
 from tests.web.servers import OURS, Server, extender, gunicorn
 
 pytestmark = pytest.mark.processes

@@ -9,8 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from werkzeug.test import Client, create_environ, run_wsgi_app
 
 from extender.runtime.clock import ManualClock
-from extender.web.telemetry.metrics import Metrics
-from extender.web.telemetry.series import SERIES
+from extender.web.metrics import Metrics
+from extender.web.series import SERIES
 from tests.web.fakes import Running, make_app
 
 

@@ -14,6 +14,7 @@ from extender.config.settings import Settings, options_of
 from extender.runtime.clock import SystemClock
 from extender.web.access import CONFIGZ
 from extender.web.app import Backend, ExtenderApp, create_app
+from extender.web.metrics import Metrics
 from extender.web.pages import (
     COMPARE,
     DUMP,
@@ -23,7 +24,6 @@ from extender.web.pages import (
     configz,
     when_ready,
 )
-from extender.web.telemetry.metrics import Metrics
 
 
 @dataclass

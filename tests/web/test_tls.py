@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import trustme
 
-from extender.web import tls
-from extender.web.tls import ReloadingContext, server_context
+from extender.web import access
+from extender.web.access import ReloadingContext, server_context
 from tests.stock.process import free_port
 from tests.web.servers import OURS, Server, extender, get, gunicorn, post
 
@@ -183,7 +183,7 @@ def test_the_context_outlives_files_that_do_not_fit(context: ReloadingContext, c
 def test_files_that_could_not_be_read_are_tried_again_though_they_do_not_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tls, "_RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(access, "_RETRY_SECONDS", 0.0)
     file, broken = tmp_path / "cert.pem", [False]
 
     def build() -> ssl.SSLContext:
@@ -211,10 +211,10 @@ def test_the_address_of_probes_and_metrics_serves_no_verb(folder: Path, ca: trus
     with extender(*flags, *(("--metrics-client-ca", str(folder / "scrapers.pem")) if certified else ())) as server:
         assert server.ask(get("/readyz"), _client(ca)).status == 200  # the worker listens at both from its start
         probes = Server(server.process, port)
-        anybody, tls = (_client(ca), scraper) if certified else (None, None)
+        anybody, access = (_client(ca), scraper) if certified else (None, None)
         assert [probes.ask(get(path), anybody).body for path in ("/livez", "/readyz")] == [b"ok", b"ok"]
         assert probes.ask(get("/metrics"), anybody).status == (403 if certified else 200)
-        assert b"extender_build_info" in probes.ask(get("/metrics"), tls).body
-        assert [probes.ask(post(), tls).status, probes.ask(get("/debug/cache/dump"), tls).status] == [404, 404]
+        assert b"extender_build_info" in probes.ask(get("/metrics"), access).body
+        assert [probes.ask(post(), access).status, probes.ask(get("/debug/cache/dump"), access).status] == [404, 404]
         with pytest.raises((ssl.SSLError, ConnectionError)):
             server.ask(post(), scraper)

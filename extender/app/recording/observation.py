@@ -31,9 +31,9 @@ from extender.runtime.clock import Clock, SystemClock
 from extender.runtime.product_version import product_version
 from extender.runtime.unsettled import UnsettledWrites
 from extender.scheduler.scheduler_ports import AttemptObserver, Events, EventType
+from extender.web import log
 from extender.web.answers import Page
-from extender.web.telemetry import log
-from extender.web.telemetry.metrics import Metrics
+from extender.web.metrics import Metrics
 
 _KEY = "keyData"
 _NO_KEY = b64encode(b"not recorded").decode()

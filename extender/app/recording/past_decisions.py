@@ -30,7 +30,7 @@ from extender.scheduler.scheduler_ports import EventType
 from extender.table import PodInfo, Table
 from extender.verbs.verb import FAILED, PASSED
 from extender.web.answers import Answer, error_answer, json_answer
-from extender.web.telemetry.log import LONGEST_KEY, LONGEST_TEXT, cut
+from extender.web.log import LONGEST_KEY, LONGEST_TEXT, cut
 
 DECISIONS = "/debug/decisions"
 _MOST_OF_A_POD, _MOST_VICTIMS = 32, 20

@@ -6,8 +6,8 @@ import io
 import json
 
 from extender.runtime.clock import ManualClock
-from extender.web.telemetry import log
-from extender.web.telemetry.scheduler_metrics import SchedulerMetrics
+from extender.web import log
+from extender.web.scheduler_metrics import SchedulerMetrics
 from tests.builders import make_node, make_pod
 from tests.scheduler.world import NAME, World
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from extender.runtime.clock import ManualClock
-from extender.web.telemetry.metrics import Metrics
+from extender.web.metrics import Metrics
 
 
 @pytest.mark.parametrize(

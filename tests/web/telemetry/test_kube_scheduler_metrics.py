@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.web.telemetry.series import ALL_SERIES, Series
+from extender.web.series import ALL_SERIES, Series
 from tests.builders import make_node, make_pod, make_priority_class
 from tests.stock.control_plane import ControlPlane
 from tests.stock.scraping import Family, families, scrape

@@ -9,8 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from extender.model.pod import Pod
 from extender.runtime.clock import ManualClock
 from extender.scheduler.scheduler_ports import Attempt, GroupResult
-from extender.web.telemetry.scheduler_metrics import SchedulerMetrics, Waiting
-from extender.web.telemetry.series import SCHEDULER_SERIES
+from extender.web.scheduler_metrics import SchedulerMetrics, Waiting
+from extender.web.series import SCHEDULER_SERIES
 from tests.builders import make_node, make_pod
 from tests.scheduler.world import NAME, World
 
@@ -93,7 +93,7 @@ def test_each_notification_is_counted() -> None:
 
 
 def test_a_pods_way_through_the_queue_can_be_read_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("DEBUG", "extender.web.telemetry.scheduler_metrics")
+    caplog.set_level("DEBUG", "extender.web.scheduler_metrics")
     world = World(make_pod("p").uid("p").scheduler(NAME).req(cpu="1"), telemetry=SchedulerMetrics(ManualClock(), "1"))
     world.settle()
     world.put(make_node("n").capacity(cpu="8", pods="9").allocatable(cpu="8", pods="9"))

@@ -9,9 +9,9 @@ import pytest
 
 from extender.config.settings import Settings
 from extender.runtime.clock import SystemClock
+from extender.web import log
 from extender.web.app import Backend, create_app
-from extender.web.telemetry import log
-from extender.web.telemetry.metrics import Metrics
+from extender.web.metrics import Metrics
 from tests.web.fakes import Running, ScriptedVerb
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from extender.web.answers import CLOSE, Answer, error_answer, header_lines, status_line
-from extender.web.worker.application import Application, Environ, Lifecycle
-from extender.web.worker.connection import Budget, ClientConnection, render
-from extender.web.worker.request_parser import Limits, RequestRefused
+from extender.web.application import Application, Environ, Lifecycle
+from extender.web.connection import Budget, ClientConnection, render
+from extender.web.request_parser import Limits, RequestRefused
 from tests.web.servers import PATIENCE_SECONDS, Wire, post
 
 

@@ -15,8 +15,8 @@ from extender.plugins.registry import default_profile
 from extender.policy.library import Library
 from extender.policy.loading import load
 from extender.table.features import DEFAULT_FEATURES
-from extender.web.telemetry import log
-from extender.web.telemetry.start_log import log_start
+from extender.web import log
+from extender.web.start_log import log_start
 
 RULE = """
 from extender import predicate, reserve

@@ -16,8 +16,8 @@ from typing import Any
 from gunicorn.sock import ssl_context
 from gunicorn.workers.base import Worker
 
-from extender.web.tls import ReloadingContext
-from extender.web.worker.connection import Acceptor
+from extender.web.access import ReloadingContext
+from extender.web.connection import Acceptor
 
 _TURN_SECONDS, _MARGIN_SECONDS = 0.25, 1.0
 _QUIET_SECONDS = 1.0

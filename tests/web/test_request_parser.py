@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.web.worker.request_parser import Head, Limits, RequestParser, RequestRefused, parse_head
+from extender.web.request_parser import Head, Limits, RequestParser, RequestRefused, parse_head
 
 
 def read_all(pieces: list[bytes], limits: Limits | None = None) -> list[tuple[Head, bytes]]:

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any, Protocol
 
 from extender.web.answers import Answer
-from extender.web.worker.request_parser import Limits
+from extender.web.request_parser import Limits
 
 Environ = dict[str, Any]
 """The environment of a request, as WSGI (PEP 3333) defines it."""

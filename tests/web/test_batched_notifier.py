@@ -10,7 +10,7 @@ from threading import Thread
 
 import pytest
 
-from extender.web.telemetry.batched_notifier import PAUSE_SECONDS, BatchedNotifier
+from extender.web.metrics import PAUSE_SECONDS, BatchedNotifier
 
 TOLD: list[int] = []
 
@@ -86,8 +86,7 @@ def test_a_failed_notification_does_not_stop_later_ones(caplog: pytest.LogCaptur
 
 def test_items_are_passed_on_before_the_process_ends() -> None:
     program = (
-        "from extender.web.telemetry.batched_notifier import BatchedNotifier;"
-        "t = BatchedNotifier(print); t.start(); t.note(1); t.note(2)"
+        "from extender.web.metrics import BatchedNotifier;t = BatchedNotifier(print); t.start(); t.note(1); t.note(2)"
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert ended.stdout == "[1, 2]\n"

@@ -11,11 +11,10 @@ from prometheus_client.registry import Collector
 
 from extender.runtime.clock import Clock
 from extender.scheduler.scheduler_ports import Attempt, GroupResult
-from extender.web.telemetry.batched_notifier import BatchedNotifier
-from extender.web.telemetry.log import inform
-from extender.web.telemetry.metrics import Metrics, gauge
-from extender.web.telemetry.series import ALL_SERIES, SCHEDULER_SERIES
-from extender.web.telemetry.tracing import Traces, Work
+from extender.web.log import inform
+from extender.web.metrics import BatchedNotifier, Metrics, gauge
+from extender.web.series import ALL_SERIES, SCHEDULER_SERIES
+from extender.web.tracing import Traces, Work
 
 _log = logging.getLogger(__name__)
 _LONGEST_REASON = 1024

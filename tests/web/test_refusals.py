@@ -7,10 +7,9 @@ import socket
 
 import pytest
 
-from extender.web.answers import Answer
+from extender.web import answers
+from extender.web.answers import MOST_A_SECOND, Answer, refuse
 from extender.web.app import PageServer
-from extender.web.telemetry import refusals
-from extender.web.telemetry.refusals import MOST_A_SECOND, refuse
 from tests.web.servers import Wire, post
 
 _TOO_MUCH = post(b"", "/simulate", Content_Length="99999999")
@@ -19,7 +18,7 @@ _TOO_MUCH = post(b"", "/simulate", Content_Length="99999999")
 @pytest.fixture
 def without_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other tests of this second may have had their lines."""
-    monkeypatch.setattr(logging.getLogger(refusals.__name__), "filters", [])
+    monkeypatch.setattr(logging.getLogger(answers.__name__), "filters", [])
 
 
 @pytest.mark.usefixtures("without_pace")

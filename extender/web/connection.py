@@ -23,9 +23,9 @@ from threading import Lock
 
 from extender.runtime.threads import ParkedThreads
 from extender.web.answers import CLOSE, header_lines, status_line
-from extender.web.worker.application import Application, Environ
-from extender.web.worker.places import Phase, Places, make_way
-from extender.web.worker.request_parser import Head, RequestParser, RequestRefused
+from extender.web.application import Application, Environ
+from extender.web.places import Phase, Places, make_way
+from extender.web.request_parser import Head, RequestParser, RequestRefused
 
 _log = logging.getLogger(__name__)
 

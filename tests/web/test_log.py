@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from extender.web.telemetry.log import LogFormat, configure, inform
+from extender.web.log import LogFormat, configure, inform
 
 
 def written(log_format: LogFormat, message: str, *args: object, fields: dict[str, object] | None = None) -> str:
