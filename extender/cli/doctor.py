@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from extender.cli.answers.source_options import access_options
-from extender.cli.option_conflicts import refuse_options
-from extender.cli.output.output_formats import Output, output_option, say, show, switch
+from extender.cli.output import Output, output_option, say, show, switch
+from extender.cli.source_options import access_options, refuse_options
 from extender.config.cluster_access import IN_CLUSTER, ClusterAccess, live_access, with_default_files
 from extender.errors import ConfigurationError
 from extender.offline.documents.document_kinds import DocumentKind, headed

@@ -13,20 +13,19 @@ from typing import Any, NoReturn
 
 import click
 
-from extender.cli.answers.explain import explain
-from extender.cli.answers.record import record, replay, snapshot, translate, upgrade_check
-from extender.cli.answers.rule import rule
-from extender.cli.answers.view import view
-from extender.cli.answers.what_if import capacity, compare, simulate
 from extender.cli.certs import certs
 from extender.cli.completion import answer_kubectl, completion
 from extender.cli.doctor import doctor
-from extender.cli.help_layout import lay_out, write_commands
+from extender.cli.explain import explain
 from extender.cli.mcp import mcp
+from extender.cli.output import lay_out, os_error_text, write_commands
 from extender.cli.process_commands import demo, schedule, serve
+from extender.cli.record import record, replay, snapshot, translate, upgrade_check
 from extender.cli.reference import reference
-from extender.cli.status_command import status
-from extender.cli.whole_files import os_error_text
+from extender.cli.rule import rule
+from extender.cli.status import status
+from extender.cli.view import view
+from extender.cli.what_if import capacity, compare, simulate
 from extender.errors import ConfigurationError, ExtenderError, MalformedInput, TooExpensive, explained
 from extender.runtime.process_memory import GC_THRESHOLDS
 from extender.runtime.product_version import product_commit, product_version

@@ -9,7 +9,7 @@ from typing import get_args, get_origin
 import click
 from pydantic import BaseModel
 
-from extender.cli.output.output_formats import Output, output_option, say_lines, show
+from extender.cli.output import Output, output_option, say_lines, show
 from extender.config.settings import Option
 from extender.errors import ConfigurationError
 from extender.offline.documents.document_kinds import DocumentKind, headed

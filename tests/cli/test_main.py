@@ -17,7 +17,7 @@ import pytest
 import trustme
 from click.testing import CliRunner
 
-from extender.cli.answers.explain import explain
+from extender.cli.explain import explain
 from extender.cli.main import cli
 from extender.cli.process_commands import settings_options
 from extender.config.settings import COMMANDS, Command, options_of

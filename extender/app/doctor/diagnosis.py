@@ -9,10 +9,16 @@ from typing import Any
 
 import yaml
 
-from extender.app.doctor.cluster_checks import SCHEDULE, SERVE_PREEMPTING, check_cluster, check_rights
+from extender.app.doctor.cluster_checks import (
+    SCHEDULE,
+    SERVE_PREEMPTING,
+    check_cluster,
+    check_own_pods,
+    check_rights,
+    own_pods,
+)
 from extender.app.doctor.endpoint_checks import check_endpoint
 from extender.app.doctor.finding import Finding, fail, ok, warn
-from extender.app.doctor.own_pods import check_own_pods, own_pods
 from extender.app.doctor.scheduler_config import (
     check_entry,
     check_names,

@@ -12,10 +12,10 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from extender.cli import output
+from extender.cli.jsonpath import path_of, template_of
+from extender.cli.listing import in_order, selector_of
 from extender.cli.main import cli
-from extender.cli.output import output_formats
-from extender.cli.output.jsonpath import path_of, template_of
-from extender.cli.output.listing import in_order, selector_of
 from tests.builders import make_node, make_pod
 
 ROOT = Path(__file__).parents[3]
@@ -118,9 +118,9 @@ def test_control_characters_of_names_do_not_reach_a_terminal(
     is_terminal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     printed: list[str] = []
-    monkeypatch.setattr(output_formats, "answer_stream", lambda: SimpleNamespace(isatty=lambda: is_terminal))
+    monkeypatch.setattr(output, "answer_stream", lambda: SimpleNamespace(isatty=lambda: is_terminal))
     monkeypatch.setattr(click, "echo", lambda text, **_: printed.append(text))
     document = {"kind": "Explanation", "pod": "shop/\x1b[31mred"}
-    output_formats.show(document, output_formats.Output(output_formats.Format.NAME))
-    output_formats.show(document, output_formats.Output(output_formats.Format.JSONPATH, template_of("{.pod}{'\\n'}")))
+    output.show(document, output.Output(output.Format.NAME))
+    output.show(document, output.Output(output.Format.JSONPATH, template_of("{.pod}{'\\n'}")))
     assert printed == ["shop/\\x1b[31mred", "shop/\\x1b[31mred\n" if is_terminal else "shop/\x1b[31mred\n"]

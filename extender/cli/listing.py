@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from extender.cli.output.jsonpath import JsonPath, path_of
+from extender.cli.jsonpath import JsonPath, path_of
 from extender.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -10,21 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from extender.cli.answers.source_options import (
-    DOES_NOT_FIT,
-    FILE,
-    TIMEOUT_OPTION,
-    Progress,
-    Seconds,
-    Source,
-    access_options,
-    input_faults,
-    print_notes,
-    show_progress,
-    source_options,
-)
-from extender.cli.option_conflicts import refuse_options
-from extender.cli.output.output_formats import (
+from extender.cli.output import (
     Format,
     Output,
     answer_stream,
@@ -34,8 +20,22 @@ from extender.cli.output.output_formats import (
     say_lines,
     show,
     switch,
+    write_whole,
 )
-from extender.cli.whole_files import write_whole
+from extender.cli.source_options import (
+    DOES_NOT_FIT,
+    FILE,
+    TIMEOUT_OPTION,
+    Progress,
+    Seconds,
+    Source,
+    access_options,
+    input_faults,
+    print_notes,
+    refuse_options,
+    show_progress,
+    source_options,
+)
 from extender.config.cluster_access import ClusterAccess, live_access
 from extender.config.setting_sources import load
 from extender.errors import ConfigurationError

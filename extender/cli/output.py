@@ -1,25 +1,36 @@
-"""Defines the option `-o`, and prints answers in its formats. Also defines yes-or-no options."""
+"""Defines what the output of commands has in common: the option `-o`, its formats, and the layout of help texts.
+
+It also defines yes-or-no options, and writes files: a regular file is written completely or not at all.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import groupby
+from pathlib import Path
+from textwrap import wrap
 from typing import Any, TextIO, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
-from extender.cli.output.jsonpath import Template, template_of
+from extender.cli.jsonpath import Template, template_of
 from extender.offline.documents.document_kinds import names_in
 from extender.runtime.text import printable
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _STDOUT = f"{__name__}.stdout"
 _JSONPATH = "jsonpath="
+_LONGEST = 120
+_EXAMPLES = "\b\n"
+"""click's mark of a paragraph whose lines it does not wrap."""
+_BY_UMASK = 0o666
 
 
 class Format(StrEnum):
@@ -158,3 +169,77 @@ def say_lines(lines: Iterable[str], notes: Sequence[str] = ()) -> None:
     """Prints notes, and then the lines of an answer."""
     for line in (*(f"note: {note}" for note in notes), *lines):
         say(line)
+
+
+class _Formatter(click.HelpFormatter):
+    """Wraps the sentences between examples, and leaves the examples as they are."""
+
+    def write_text(self, text: str) -> None:
+        super().write_text("\n\n".join(map(self._laid_out, text.split("\n\n"))))
+
+    def _laid_out(self, paragraph: str) -> str:
+        if not paragraph.startswith(_EXAMPLES):
+            return paragraph
+        return _EXAMPLES + "\n".join(self._lines(paragraph.removeprefix(_EXAMPLES)))
+
+    def _lines(self, examples: str) -> Iterator[str]:
+        for is_example, lines in groupby(examples.splitlines(), lambda line: line.startswith("  ")):
+            if is_example:
+                yield from lines
+            else:
+                yield from wrap(" ".join(lines), self.width - self.current_indent)
+
+
+class _Context(click.Context):
+    formatter_class = _Formatter
+
+
+def lay_out(command: click.Command) -> None:
+    """Gives this help layout to the command, and to its subcommands if it is a group."""
+    command.context_class = _Context
+    for subcommand in command.commands.values() if isinstance(command, click.Group) else ():
+        lay_out(subcommand)
+
+
+class ListingGroup(click.Group):
+    """A group whose help lists its commands with their whole first sentence; click shortens it to one line."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  # click's
+        write_commands(formatter, "Commands", self.commands.values())
+
+
+def write_commands(formatter: click.HelpFormatter, heading: str, commands: Iterable[click.Command]) -> None:
+    """Writes the commands below the heading, each with its whole first sentence."""
+    with formatter.section(heading):
+        formatter.write_dl([(each.name or "", each.get_short_help_str(_LONGEST)) for each in commands])
+
+
+def write_whole(path: Path, data: bytes, mode: int | None = None) -> None:
+    """Replaces the file in one step, so that a failure leaves the old file. Raises OSError with `path` in its message.
+
+    A pipe or a device such as /dev/stdout cannot be replaced; the data is written into it.
+
+    Args:
+        mode: the permissions of the new file; by default those of the old file.
+    """
+    target = path.resolve()  # if the path is a symbolic link, its target is replaced
+    partial = target.with_name(f".{target.name}.partial")
+    try:
+        if path.exists() and not path.is_file():
+            path.write_bytes(data)
+            return
+        if mode is None:
+            mode = target.stat().st_mode & 0o777 if target.exists() else _BY_UMASK
+        partial.unlink(missing_ok=True)
+        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(data)
+        partial.replace(target)
+    except OSError as error:
+        with suppress(OSError):
+            partial.unlink()
+        raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+def os_error_text(error: OSError) -> str:
+    """Returns the error in one line of text. If it is about a file, the line names the file."""
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from extender.cli.answers.source_options import (
+from extender.cli.completion import nodes
+from extender.cli.output import Output, output_option
+from extender.cli.source_options import (
     DOES_NOT_FIT,
     FILE,
     Progress,
@@ -20,8 +22,6 @@ from extender.cli.answers.source_options import (
     profiles_of,
     source_options,
 )
-from extender.cli.completion import nodes
-from extender.cli.output.output_formats import Output, output_option
 from extender.errors import ConfigurationError
 from extender.offline.documents.document_kinds import DocumentKind
 from extender.runtime.text import whole_number

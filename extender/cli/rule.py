@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import yaml
 
-from extender.cli.answers.source_options import Source, print_notes, source_options
-from extender.cli.help_layout import ListingGroup
-from extender.cli.output.output_formats import Output, output_option, say, show
+from extender.cli.output import ListingGroup, Output, output_option, say, show
+from extender.cli.source_options import Source, print_notes, source_options
 from extender.errors import ConfigurationError
 from extender.offline.documents.document_kinds import DocumentKind, headed
 from extender.policy.extenders import SCHEDULER_CONFIGURATION

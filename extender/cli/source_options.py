@@ -1,4 +1,7 @@
-"""Defines what commands that answer questions about a cluster share: options, printed answers, exit statuses."""
+"""Defines what commands that answer questions about a cluster share: options, printed answers, exit statuses.
+
+Options that would have no effect together with the other options of a command are refused.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import errno
 import functools
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +17,10 @@ from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from extender.cli.completion import contexts, namespaces
-from extender.cli.option_conflicts import refuse_options
-from extender.cli.output.output_formats import Output, answering, say, say_lines, show
-from extender.cli.whole_files import os_error_text
+from extender.cli.output import Output, answering, os_error_text, say, say_lines, show
 from extender.config.cluster_access import IN_CLUSTER, ClusterAccess, listed, live_access
 from extender.config.settings import OPTIONS
 from extender.errors import ClusterError, ConfigurationError, MalformedInput, UnknownNode, UnknownPod
@@ -26,12 +28,14 @@ from extender.offline.documents.document_kinds import DocumentKind, headed, with
 from extender.runtime.clock import INTERRUPTIONS, note_subject
 from extender.runtime.questions import SECONDS, time_limit
 
-if TYPE_CHECKING:  # not imported at run time, because --help must not wait for NumPy
+if TYPE_CHECKING:
     from extender.framework.profile import Profiles
     from extender.model.pod import Pod
     from extender.offline.manifests.templates import Workload
     from extender.offline.state import ClusterState
 
+ACCESS = ("kubeconfig", "context", "as_", "as_group")
+"""The names of the options that `access_options` adds."""
 DOES_NOT_FIT = 3
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 FILE = click.Path(path_type=Path)
@@ -47,6 +51,26 @@ KIND_PREFIXES = (*_POD_PREFIXES, *_GROUP_PREFIXES)
 _WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EPIPE)  # these errors occur only when a file is written
 _PROGRESS_SECONDS = 1.0
 _FALLBACK = "namespace whose pods to read if you may not read the pods of all namespaces"
+
+
+def refuse_options(names: Collection[str], reason: str) -> None:
+    """Refuses the options of these names if they were given on the command line.
+
+    An option that is given with its default value, such as --no-nodes, changes nothing and is accepted.
+
+    Raises:
+        ConfigurationError: one of the options was given; the message ends with `reason`.
+    """
+    context = click.get_current_context()
+    given = [
+        max(option.opts, key=len)
+        for option in context.command.params
+        if option.name in names
+        and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
+        and context.params[option.name] != option.default
+    ]
+    if given:
+        raise ConfigurationError([f"{', '.join(given)}: {reason}"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import click
 import yaml
 
-from extender.cli.output.output_formats import Format, Output, output_option, say_lines, show, switch
+from extender.cli.output import Format, Output, output_option, say_lines, show, switch
 from extender.errors import ConfigurationError
 from extender.offline.documents.document_kinds import DocumentKind, headed
 from extender.runtime.text import aligned
 
 if TYPE_CHECKING:
-    from extender.cli.certs.store import Row
+    from extender.cli.certificates import Row
 
 
 @click.command()
@@ -71,7 +71,7 @@ def certs(
         raise ConfigurationError(["--secrets prints YAML for kubectl apply: leave out -o"])
     if find_spec("cryptography") is None:
         raise ConfigurationError(["certs needs the package cryptography: pip install 'podseat[certs]'"])
-    from extender.cli.certs.store import Pair, Store
+    from extender.cli.certificates import Pair, Store
 
     pairs = (
         Pair("server", "ca", (service, *dns), "server"),

@@ -11,8 +11,8 @@ from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
 
-from extender.cli.mcp.tools import Tools
-from extender.cli.whole_files import os_error_text
+from extender.cli.mcp_tools import Tools
+from extender.cli.output import os_error_text
 from extender.errors import ExtenderError, TooExpensive
 from extender.runtime.product_version import product_version
 from extender.runtime.questions import in_child

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import click
 
-from extender.cli.answers.source_options import Progress, Source, profiles_of, source_options
-from extender.cli.option_conflicts import refuse_options
-from extender.cli.output.output_formats import say
+from extender.cli.output import say
+from extender.cli.source_options import Progress, Source, profiles_of, refuse_options, source_options
 from extender.errors import ConfigurationError
 
 

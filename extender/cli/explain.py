@@ -1,19 +1,36 @@
-"""The command `extender explain`: why pods are pending, or where they would be placed."""
+"""The command `extender explain`: why pods are pending, or where they would be placed.
+
+With `--from` or `--in-cluster` it prints what a running process decided about pods.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 import click
 
-from extender.cli.answers.decisions import print_decisions, print_last_decisions
-from extender.cli.answers.source_options import (
+from extender.cli.completion import nodes as nodes_named
+from extender.cli.completion import pods_and_groups
+from extender.cli.listing import in_order, list_options
+from extender.cli.output import Format, Output, output_option, say, show, switch
+from extender.cli.running import (
+    IN_CLUSTER_OPTION,
+    TLS,
+    AddressedReplica,
+    RunningReplica,
+    ServerTls,
+    replicas_of,
+    tls_options,
+)
+from extender.cli.source_options import (
+    ACCESS,
     DOES_NOT_FIT,
     FILE,
     KIND_PREFIXES,
@@ -23,31 +40,91 @@ from extender.cli.answers.source_options import (
     known_pod,
     pod_key,
     print_answer,
+    refuse_options,
     source_options,
 )
-from extender.cli.completion import nodes as nodes_named
-from extender.cli.completion import pods_and_groups
-from extender.cli.option_conflicts import ACCESS, refuse_options
-from extender.cli.output.listing import in_order, list_options
-from extender.cli.output.output_formats import Format, Output, output_option, say, show, switch
-from extender.cli.running import IN_CLUSTER_OPTION, TLS, AddressedReplica, ServerTls, replicas_of, tls_options
-from extender.errors import ConfigurationError
+from extender.errors import ConfigurationError, ExtenderError, UnknownPod
 from extender.offline.documents.document_kinds import DocumentKind, headed, one_or_list
+from extender.runtime.text import aligned
 
-if TYPE_CHECKING:  # not imported at run time, because --help must not wait for NumPy
-    from extender.cli.output.jsonpath import JsonPath
+if TYPE_CHECKING:
+    from extender.cli.jsonpath import JsonPath
     from extender.model.selectors import Selector
     from extender.offline.explain.condition import WrittenEvent
     from extender.offline.explain.explanation import Explanation
     from extender.offline.manifests.templates import Workload
     from extender.offline.state import ClusterState
 
+_PATH = "/debug/decisions"
+_CHECK = "check that it is `extender serve` or `schedule`"
+_OK = 200
+_NOT_FOUND = 404
+_NONE = b'{"pods":[]}'
 FAILURE = 1
 _PORT = 8888
 _OF_A_LIST = ("all_namespaces", "selector", "sort_by")
 _NOT_FOR_DECISIONS = ("filename", "cluster", "policy", "nodes", "node", "changes", "batch", "selector")
 _ONLY_STANDARD_INPUT = "--batch reads clusters and pods from standard input only"
 _NOT_IN_A_BATCH = ("filename", "cluster", "nodes", "node", "namespace", *ACCESS, *_OF_A_LIST)
+
+
+def print_decisions(replicas: Iterable[RunningReplica], key: str, output: Output) -> None:
+    """Prints the decisions about the pod NAMESPACE/NAME, the oldest first. Raises UnknownPod, ExtenderError."""
+    document = _document(replicas, key)
+    if not output.is_text:
+        show(headed(DocumentKind.DECISIONS, document), output)
+        return
+    _print_table((key, decision) for decision in document["decisions"])
+
+
+def print_last_decisions(
+    replicas: Iterable[RunningReplica], namespace: str, sort_by: JsonPath | None, output: Output
+) -> None:
+    """Prints the last decision about each pod of `namespace`; "" means all namespaces. Raises ExtenderError."""
+    document = _document(replicas)
+    pods = [each for each in document["pods"] if not namespace or each["pod"].startswith(f"{namespace}/")]
+    pods = in_order(pods, sort_by)
+    if not output.is_text:
+        show(headed(DocumentKind.DECISIONS, {**document, "pods": pods}), output)
+    elif pods:
+        _print_table((decision["pod"], decision) for decision in pods)
+    else:
+        pods_of = f"pods in the namespace {namespace}" if namespace else "pods"
+        click.echo(f"no decisions about {pods_of} are remembered", err=True)
+
+
+def _document(replicas: Iterable[RunningReplica], key: str = "") -> dict[str, Any]:
+    """Returns the answer of the first replica that has decisions, because only the leader decides."""
+    path = f"{_PATH}?{urlencode({'pod': key})}" if key else _PATH
+    for server in replicas:
+        status, body = server.get(path)
+        if status == _OK and body.strip() != _NONE:
+            break
+    try:
+        document = json.loads(body)
+    except ValueError:
+        document = {}
+    if not isinstance(document, dict):
+        document = {}
+    if status == _NOT_FOUND and key and "no decision" in str(document.get("error")):
+        raise UnknownPod(document["error"])
+    if status != _OK:
+        reason = document.get("error") or f"{_CHECK}, with decisionsSeconds above 0"
+        raise ExtenderError(f"{server}{_PATH} answers {status}: {reason}")
+    if not isinstance(document.get("decisions" if key else "pods"), list):
+        raise ExtenderError(f"{server}{_PATH} answers, but not with decisions: {_CHECK}")
+    return document
+
+
+def _print_table(decisions: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+    lines = [("TIME", "POD", "DECISION", "OUTCOME")]
+    for pod, decision in decisions:
+        reasons = ", ".join(f"{nodes} {reason}" for reason, nodes in decision.get("reasons", {}).items())
+        victims = f"; victims: {', '.join(decision['victims'])}" if decision.get("victims") else ""
+        outcome = f"{decision['outcome']}{f' ({reasons})' if reasons else ''}{victims}"
+        time = datetime.fromtimestamp(decision["at"], UTC).strftime("%Y-%m-%d %H:%M:%S")
+        lines.append((time, pod, decision["what"], outcome))
+    say("\n".join(aligned(lines)))
 
 
 def _one_name(_: click.Context, __: click.Parameter, words: Sequence[str]) -> str | None:

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from extender.cli.whole_files import write_whole
+from extender.cli.output import write_whole
 from extender.errors import ConfigurationError
 
 _AUTHORITY_DAYS = 3650

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from extender.cli.answers.source_options import access_options, pod_key
-from extender.cli.option_conflicts import ACCESS, refuse_options
-from extender.cli.output.listing import in_order, list_options
-from extender.cli.output.output_formats import Output, output_option, say, show, switch
+from extender.cli.listing import in_order, list_options
+from extender.cli.output import Output, output_option, say, show, switch
 from extender.cli.running import (
     IN_CLUSTER_OPTION,
     TLS,
@@ -24,13 +22,14 @@ from extender.cli.running import (
     replicas_of,
     tls_options,
 )
+from extender.cli.source_options import ACCESS, access_options, pod_key, refuse_options
 from extender.config.cluster_access import ClusterAccess
 from extender.errors import ExtenderError
 from extender.offline.documents.document_kinds import DocumentKind, headed
 from extender.runtime.text import age, aligned, counted
 
 if TYPE_CHECKING:
-    from extender.cli.output.jsonpath import JsonPath
+    from extender.cli.jsonpath import JsonPath
     from extender.model.selectors import Selector
 
 SECTIONS = {
