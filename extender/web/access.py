@@ -5,7 +5,7 @@ this machine. A browser is such a process, so a web page whose host name is made
 can send requests to the server. The page cannot change the Host and Origin headers that its browser sends, so these two
 are checked.
 
-A context is built anew when its files change: a renewed certificate needs no restart.
+A context is rebuilt when its files change: a renewed certificate needs no restart.
 """
 
 from __future__ import annotations
