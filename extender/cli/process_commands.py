@@ -13,7 +13,7 @@ import click
 
 from extender.config.setting_sources import load
 from extender.config.settings import REMOVED, Command, Option, Settings, host_and_port, options_of
-from extender.policy.extenders import SCHEDULER_CONFIGURATION
+from extender.policy.recommended import SCHEDULER_CONFIGURATION
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 EXAMPLE = Path(__file__).parents[1] / "offline" / "example.yaml"

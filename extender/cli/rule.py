@@ -19,7 +19,7 @@ from extender.cli.output import ListingGroup, Output, output_option, say, show
 from extender.cli.source_options import Source, print_notes, source_options
 from extender.errors import ConfigurationError
 from extender.offline.documents.document_kinds import DocumentKind, headed
-from extender.policy.extenders import SCHEDULER_CONFIGURATION
+from extender.policy.recommended import SCHEDULER_CONFIGURATION
 from extender.runtime.text import counted, printable
 
 if TYPE_CHECKING:

@@ -1,7 +1,4 @@
-"""Reads the HTTP extenders that a policy names, and has the configuration of a kube-scheduler that calls this one.
-
-`extender rule new` and `extender demo scheduler` use that text. A test compares the configurations of the chart, the
-README and docs/rules.md with it.
+"""Reads the HTTP extenders that a policy names.
 
 Source: upstream validateExtenders and scheduler.buildExtenders; k8s.io/kube-scheduler/config/v1 Extender, and
 LegacyExtender in v1.22; client-go's rest.TLSConfigFor.
@@ -27,19 +24,6 @@ from extender.policy.faults import Faults, model_in
 
 _NANOSECONDS = 1e-9
 _NO_LIMIT_SECONDS = 86400.0
-SCHEDULER_CONFIGURATION = """\
-apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-percentageOfNodesToScore: 100 # otherwise the extender is asked about a share of the nodes only
-extenders:
-- urlPrefix: http://{address}/scheduler
-  filterVerb: filter
-  prioritizeVerb: prioritize
-  preemptVerb: preempt
-  bindVerb: bind
-  weight: 1
-  nodeCacheCapable: true # without it, in-tree scores are wrong: kubernetes#141781
-"""
 
 
 def _extended(value: str) -> str:

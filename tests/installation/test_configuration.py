@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from extender.app.doctor.finding import Finding, Level
 from extender.app.doctor.scheduler_config import check_entry, check_sampling
 from extender.cli.main import cli
-from extender.policy.extenders import SCHEDULER_CONFIGURATION
 from extender.policy.loading import load_scheduler_configuration
+from extender.policy.recommended import SCHEDULER_CONFIGURATION
 from tests.manifests.rendering import MANIFESTS, NAMES, ROOT
 
 Configuration = dict[str, Any]
