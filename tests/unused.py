@@ -12,6 +12,9 @@ main
 kubectl_podseat
 kubectl_complete
 
+# Users name it as gunicorn's --worker-class.
+ThreadPerConnection
+
 # Click reads it.
 color
 
