@@ -34,7 +34,7 @@ from extender.plugins.users.handle import RunningProcess
 from extender.policy.policy import Policy
 from extender.queue.backoff import Backoff, Order, priority_sort
 from extender.queue.entries import Entity, Tier
-from extender.queue.priority_queue import MAX_UNSCHEDULABLE_SECONDS, PriorityQueue
+from extender.queue.priority_queue import PriorityQueue
 from extender.runtime.clock import NO_LIMIT, Clock, TimeLimit
 from extender.runtime.ports import Binder
 from extender.scheduler.device_reservations import DeviceClaims
@@ -108,22 +108,18 @@ def compose_loop(
     telemetry: SchedulerTelemetry,
     clock: Clock,
     backoff: Backoff = Backoff(),  # noqa: B008  frozen
-    max_unschedulable_seconds: float = MAX_UNSCHEDULABLE_SECONDS,
     limit: TimeLimit = NO_LIMIT,
     features: FeatureGates = DEFAULT_FEATURES,
     random: Random | None = None,
-    sample_every: int = 100,
 ) -> Loop:
     """Creates the loop and connects its queue to the cache. Call it before the cache is filled.
 
     Args:
         cycles: schedulerName -> scheduling cycle.
         backoff: see PriorityQueue.
-        max_unschedulable_seconds: see PriorityQueue.
         limit: the time limit of the search for a node, and of users' rules at Reserve and Permit.
         features: the feature gates; without GenericWorkload, pod groups are ignored.
         random: chooses between topology domains that are equally good for a pod group.
-        sample_every: plugins are timed for one pod out of this many.
     """
     statuses = ports.statuses
     events = ports.events
@@ -157,10 +153,10 @@ def compose_loop(
     groups = (GroupComplete(group_shortage),) if features.generic_workload else ()
     admission = PreEnqueueRules(lambda pod: cycles[pod.spec.scheduler_name].profile)
     rules = (*groups, admission, ClaimsExist(find_claim, claims_devices, group_with_claims), evictions)
-    pre_enqueue = TimedPreEnqueue(rules, clock, telemetry, sample(sample_every))
+    pre_enqueue = TimedPreEnqueue(rules, clock, telemetry, sample())
     order = order_of(cycles)
     queue = PriorityQueue(
-        telemetry, clock, interests, (pre_enqueue,), backoff, max_unschedulable_seconds, order,
+        telemetry, clock, interests, (pre_enqueue,), backoff, order,
         root_of=cache.groups.root_of if features.generic_workload else None,
     )  # fmt: skip
     judge = MemberJudge(Random(0))  # noqa: S311  it breaks ties
@@ -182,7 +178,7 @@ def compose_loop(
     binding = BindingCycle(
         cache, queue, ports.binder, events, statuses, telemetry, clock, failures.handle, waiting, permits, open_binds
     )  # fmt: skip
-    placing = Placing(cycles, cache, queue, (volumes, devices), permits, telemetry, clock, sample(sample_every))
+    placing = Placing(cycles, cache, queue, (volumes, devices), permits, telemetry, clock, sample())
     pods = PodScheduler(placing, binding, ports.binders, ports.pre_binders, failures, events, limit)
     group_scheduler = GroupScheduler(
         pods, ports.group_statuses, random or Random(), features, devices.unreserve,  # noqa: S311  ties between domains

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
+from random import Random
 
 from extender.app.evidence import CacheEvidence
 from extender.app.feed import ClusterFeed, feed_factory_of
@@ -89,18 +90,22 @@ def schedule(settings: Settings) -> None:
 class SchedulerProcess:
     """All parts of a process of `extender schedule`. The process ends when `stopping` is set.
 
+    Args:
+        seed: the seed of the choice between nodes with the same score; None chooses another one at each start.
+
     Raises:
         ConfigurationError, OSError: the process cannot start.
     """
 
-    def __init__(self, settings: Settings, stopping: threading.Event) -> None:
+    def __init__(self, settings: Settings, stopping: threading.Event, seed: int | None = None) -> None:
         clock = SystemClock()
         self._scheduling = False
         self._metrics = metrics = SchedulerMetrics(clock, product_version())
         self._failures = TaskFailures(metrics.set_aside)
         self._setup = setup = set_up("schedule", settings, metrics, clock, stopping, self._record_reload)
         self._extenders = extenders_of(setup.policy.extenders)
-        self._rules = _rules_of(setup, self._extenders, ProfileTimer(clock, metrics, settings.sample_every))
+        self._random = random = setup.observation.random(seed)
+        self._rules = _rules_of(setup, random, self._extenders, ProfileTimer(clock, metrics))
         cache = create_cache(settings, clock, metrics, setup.features, setup.observation.changes)
         factory = feed_factory_of(settings, sent_whole(setup.policy.extenders), setup.policy.watch)
         writes = UnsettledWrites(settings.settle_seconds)
@@ -117,27 +122,17 @@ class SchedulerProcess:
         metrics.observe_queue(Waiting(queue.pending, queue.entities, queue.rejections, self._writers.waiting))
         self._modeler = Modeler(cache, queue, clock, self._rules.cycles)
         self._one_cpu = OneCpu(LinuxCpus(), clock)
-        self._use_one_cpu = settings.cpus == "one"
         self._tickers = self._create_tickers()
         self._pages = self._page_server()
 
     def _create_writers(self) -> Writers:
-        settings = self._setup.settings
         client = LeaderClient(self._client, self._feed.fence)
-        return Writers(
-            client,
-            settings.status_rate,
-            settings.event_rate,
-            self._setup.clock,
-            self._metrics.write_dropped,
-            self._failures.report,
-        )
+        return Writers(client, self._setup.clock, self._metrics.write_dropped, self._failures.report)
 
     def _create_loop(self) -> Loop:
         setup, policy, feed = self._setup, self._setup.policy, self._feed
-        settings = setup.settings
         binder = LeaderBinder(ExtenderBinder(feed.binder, self._extenders, self._cache.placement), feed.fence)
-        paced = PacedBinder(WatchedBinder(binder, setup.hanging), bind_bucket(settings, policy), setup.clock)
+        paced = PacedBinder(WatchedBinder(binder, setup.hanging), bind_bucket(policy), setup.clock)
         return compose_loop(
             self._rules.cycles,
             self._cache,
@@ -145,11 +140,9 @@ class SchedulerProcess:
             self._metrics,
             setup.clock,
             Backoff(policy.pod_initial_backoff_seconds, policy.pod_max_backoff_seconds),
-            settings.pod_max_in_unschedulable_pods_seconds,
             setup.limit,
             setup.features,
-            setup.observation.random(settings.seed),
-            sample_every=settings.sample_every,
+            self._random,
         )
 
     def _page_server(self) -> PageServer:
@@ -232,8 +225,7 @@ class SchedulerProcess:
         self._writers.start(self._loop.queue.has_backlog)
         for ticker in self._tickers:
             ticker.start()
-        if self._use_one_cpu:
-            self._one_cpu.settle()
+        self._one_cpu.settle()
         with going_on(self._metrics.set_aside, "clean-up"):
             self._loop.recovery.clean_up()
         _log.info("scheduling profiles=%r", ", ".join(self._rules.cycles))
@@ -280,13 +272,12 @@ class SchedulerProcess:
         return json_answer(self._modeler.status(leading=leading))
 
 
-def bind_bucket(settings: Settings, policy: Policy) -> TokenBucket:
-    """Returns the rate limit of bindings, from the settings or else from the policy."""
-    return TokenBucket(settings.bind_rate or policy.qps or BIND_RATE, settings.bind_burst or policy.burst or None)
+def bind_bucket(policy: Policy) -> TokenBucket:
+    """Returns the rate limit of bindings: that of the policy's clientConnection, or else BIND_RATE."""
+    return TokenBucket(policy.qps or BIND_RATE, policy.burst or None)
 
 
-def _rules_of(setup: Setup, extenders: Extenders, timer: ProfileTimer) -> LoopRules:
-    random = setup.observation.random(setup.settings.seed)
+def _rules_of(setup: Setup, random: Random, extenders: Extenders, timer: ProfileTimer) -> LoopRules:
     observers = setup.observation.observers
     return LoopRules(
         setup.policy,

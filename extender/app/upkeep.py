@@ -40,6 +40,8 @@ from extender.web.access import CONFIGZ, SIMULATE
 from extender.web.metrics import Metrics
 from extender.web.pages import COMPARE, DUMP, LOG_LEVEL, PrivatePages, change_log_level, configz, when_ready
 
+COMPARE_SECONDS = 300.0  # between two comparisons of the cache with the API server
+
 
 class Readiness:
     """Reports if every kind is listed. Calls `prepare` once, when all kinds are listed for the first time."""
@@ -222,7 +224,7 @@ def upkeep_of(
     readiness = Readiness(feed.missing, prepare)
     ticker = partial(Ticker, on_error=metrics.task_failed)
     comparer = Comparer(cache, feed.lister, metrics, setup.stopping.wait)
-    comparing = ticker("comparer", settings.compare_seconds, _if_ready(readiness, lambda: compare(comparer)))
+    comparing = ticker("comparer", COMPARE_SECONDS, _if_ready(readiness, lambda: compare(comparer)))
     trial = PolicyTrial(setup.command, cache, profiles, setup.clock, settings.decision_seconds)
 
     def adopt_if_tried(policy: Policy, text: str) -> None:

@@ -24,26 +24,22 @@ _SECTIONS = {
     "Address and certificates": (
         "bind insecure-bind metrics-bind prefix tls-cert tls-key client-ca client-names metrics-client-ca"
     ),
-    "Cluster": "kubeconfig context as as-group cluster watch-kinds bind-rate bind-burst status-rate event-rate",
+    "Cluster": "kubeconfig context as as-group cluster watch-kinds",
     "Rules and answers": (
         "policy policy-reload-seconds provider kubernetes-version feature-gates scheduler-name score-scale"
         " filter-answer scheduler-filters preempt-for-rules on-rule-failure before-sync exempt-namespaces simulate"
     ),
     "Pods that wait for others": (
         "coscheduling group-plan-seconds group-bind-seconds permit-seconds activate-after-seconds"
-        " pod-max-in-unschedulable-pods-seconds"
     ),
     "Leader election": (
         "leader-elect lease-follows-calls lease-namespace lease-name lease-duration-seconds renew-deadline-seconds"
         " retry-period-seconds leader-service identity own-namespace own-name own-labels own-address"
     ),
     "Limits": (
-        "body-limit connections keepalive-seconds head-seconds body-seconds decision-seconds drain-seconds"
-        " graceful-seconds settle-seconds assumed-ttl-seconds compare-seconds max-staleness-seconds"
+        "body-limit connections decision-seconds drain-seconds settle-seconds assumed-ttl-seconds max-staleness-seconds"
     ),
-    "Records, logs and experiments": (
-        "decisions-seconds decisions-bytes record record-bytes sample-every log-format log-level seed cpus"
-    ),
+    "Records and logs": ("decisions-seconds record record-bytes log-format log-level"),
 }
 """The flags of `serve` and `schedule` by the heading that they have in the help. All others are below "Options"."""
 

@@ -72,7 +72,6 @@ Bytes = Annotated[int, BeforeValidator(_bytes), Field(gt=0)]
 Seconds = Annotated[float, Field(ge=0, le=TIMEOUT_MAX, allow_inf_nan=False)]
 Address = Annotated[str, AfterValidator(_address)]
 OptionalAddress = Annotated[str, AfterValidator(lambda value: value and _address(value))]
-Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 UrlPath = Annotated[str, AfterValidator(_path)]
 Pair = Annotated[str, AfterValidator(_pair)]
 
@@ -231,9 +230,6 @@ class Settings(BaseModel):
         "how long a bind may wait for a Permit rule before it is refused; 0: no wait; keep it below httpTimeout (5 s)",
         only="serve",
     )
-    compare_seconds: Seconds = setting(
-        300.0, "time between two comparisons of the cache with the API server; 0: only on request or on SIGUSR2"
-    )
     max_staleness_seconds: Seconds = setting(
         110.0, "/readyz fails if a kind was last known to be up to date longer ago than this; 0: no limit"
     )
@@ -272,11 +268,6 @@ class Settings(BaseModel):
     connections: int = setting(
         256, "most open connections; beyond that an idle one of the client with most is closed", ge=1, only="serve"
     )
-    keepalive_seconds: Seconds = setting(
-        120.0, "how long an idle connection stays open; kube-scheduler closes its side after 90 s", only="serve"
-    )
-    head_seconds: Seconds = setting(10.0, "how long a client may take to send a request's head", only="serve")
-    body_seconds: Seconds = setting(60.0, "how long a client may take to send a request's body", only="serve")
     decision_seconds: Seconds = setting(
         4.0,
         "time limit of a decision; 0: none; serve: the call then ends in an error, so keep it below httpTimeout (5 s);"
@@ -289,9 +280,6 @@ class Settings(BaseModel):
     )
     drain_seconds: Seconds = setting(
         5.0, "after SIGTERM: how long the extender still answers while not ready, so that Services notice", only="serve"
-    )
-    graceful_seconds: Seconds = setting(
-        20.0, "how long calls in flight may still take once drainSeconds are over", only="serve"
     )
     tls_cert: Path | None = setting(None, "certificate chain (PEM); with it the extender speaks HTTPS", only="serve")
     tls_key: Path | None = setting(None, "private key of the certificate (PEM)", only="serve")
@@ -310,7 +298,6 @@ class Settings(BaseModel):
     decisions_seconds: Seconds = setting(
         3600.0, "how long the last decisions about a pod are kept for explain --from; 0: not at all"
     )
-    decisions_bytes: Bytes = setting(16 * 1024 * 1024, "approximate memory for the decisions that are kept")
     record: Path | None = setting(
         None, "file to record watch events, calls and answers to; compressed if its name ends in .gz"
     )
@@ -323,46 +310,6 @@ class Settings(BaseModel):
     log_format: Literal["json", "text"] = setting("json", "json, or text for a terminal")
     log_level: Literal["debug", "info", "warning", "error"] = setting(
         "info", "lowest level to log; POST /debug/log-level?level=debug changes it"
-    )
-    bind_rate: Rate | None = setting(
-        None, "most bindings a second; default: clientConnection.qps of the policy, or else 5000", only="schedule"
-    )
-    bind_burst: int | None = setting(
-        None,
-        "most bindings that may be sent at once, after a pause, before bindRate limits them; default:"
-        " clientConnection.burst of the policy, or else bindRate",
-        only="schedule",
-        gt=0,
-    )
-    sample_every: int = setting(
-        100,
-        "measure the time of each plugin for every N-th pod, N being this value; that doubles the time of the decision",
-        only="schedule",
-        gt=0,
-    )
-    status_rate: Rate = setting(100.0, "most writes of pod statuses a second, for all pods together", only="schedule")
-    event_rate: Rate = setting(
-        200.0,
-        "most events a second; only a tenth of that number while pods wait in the active queue",
-        only="schedule",
-    )
-    pod_max_in_unschedulable_pods_seconds: Seconds = setting(
-        300.0,
-        "time after which a refused pod is tried again even if no event may have helped it (kube-scheduler's"
-        " podMaxInUnschedulablePodsDuration)",
-        only="schedule",
-        gt=0,
-    )
-    seed: int | None = setting(
-        None,
-        "seed of the random choice between nodes with the same score; default: a different seed at each start",
-        only="schedule",
-    )
-    cpus: Literal["one", "any"] = setting(
-        "one",
-        "one: all threads share the least used CPU; any: they run on all CPUs, for users' rules with threads of their"
-        " own",
-        only="schedule",
     )
 
     @property
@@ -430,11 +377,30 @@ def _option(name: str, field: FieldInfo) -> Option:
 
 OPTIONS: Mapping[str, Option] = {name: _option(name, field) for name, field in Settings.model_fields.items()}
 
-REMOVED: Sequence[Option] = [
-    Option(f"{verb}_verb", f"was removed in 0.2.0: the path is always {verb} below prefix", {}, str)
-    for verb in ("filter", "prioritize", "preempt", "bind")
-]
-"""The settings that existed in the previous release; each description gives the reason why it was removed."""
+_WENT = {
+    "filter_verb": "the path is always filter below prefix",
+    "prioritize_verb": "the path is always prioritize below prefix",
+    "preempt_verb": "the path is always preempt below prefix",
+    "bind_verb": "the path is always bind below prefix",
+    "keepalive_seconds": "idle connections are closed after 120 s; kube-scheduler closes its own after 90 s",
+    "head_seconds": "a client has 10 s to send the head of a request",
+    "body_seconds": "a client has 60 s to send the body of a request",
+    "graceful_seconds": "calls in flight have 20 s to end after drainSeconds",
+    "bind_rate": "use clientConnection.qps of the policy",
+    "bind_burst": "use clientConnection.burst of the policy",
+    "status_rate": "at most 100 statuses of pods are written per second",
+    "event_rate": "at most 200 events are written per second, and 20 while pods wait in the active queue",
+    "sample_every": "the plugins are timed for every hundredth pod",
+    "seed": "a node among equals is chosen at random; `extender simulate` has a seed",
+    "cpus": "the threads share one CPU; let a rule that needs more start a process and call os.sched_setaffinity there",
+    "pod_max_in_unschedulable_pods_seconds": "it is 300, as in kube-scheduler",
+    "decisions_bytes": "the decisions that are kept take 16 MiB; decisionsSeconds says for how long",
+    "compare_seconds": "the cache is compared every 300 s, and on SIGUSR2",
+}
+"""Each setting that went in 0.2, and why it is not needed, or what to use in its place."""
+
+REMOVED: Sequence[Option] = [Option(name, f"went in 0.2: {reason}", {}, str) for name, reason in _WENT.items()]
+"""The settings of _WENT, which are refused with the reason for one release."""
 
 
 def options_of(command: Command) -> Sequence[Option]:

@@ -196,9 +196,9 @@ class ClientConnectionSpec(Strict):
     content_type: str = ""
     """Accepted and ignored."""
     qps: Annotated[float, Field(ge=-_LARGEST_FLOAT, le=_LARGEST_FLOAT)] = 0
-    """The most bindings a second if the setting bindRate is not set; 0 or less: the default of bindRate."""
+    """The most bindings a second; 0 or less: 5000."""
     burst: Annotated[int, Field(ge=0, lt=2**31)] = 0
-    """The most bindings at once after a pause if the setting bindBurst is not set."""
+    """The most bindings at once after a pause; 0 or less: as many as qps."""
 
 
 class LeaderElectionSpec(Strict):

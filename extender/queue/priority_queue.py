@@ -51,7 +51,7 @@ from extender.queue.sub_queues import Helped, Place, QueueTelemetry, Strategy, S
 from extender.runtime.clock import Clock
 from extender.table import PodInfo
 
-MAX_UNSCHEDULABLE_SECONDS = 300.0
+MAX_UNSCHEDULABLE_SECONDS = 300.0  # a pod that has waited longer for an event is tried again without one
 BACKLOG = 50  # with more ready pods than this, trying all of them takes a noticeable time
 PART = 500  # how many pods are moved before the lock is released for a moment
 YIELD_SECONDS = 0.0002
@@ -83,7 +83,6 @@ class PriorityQueue:
     Args:
         interests: rule -> the events that may help the pods that the rule rejected.
         pre_enqueue: the rules that must admit a pod before it is tried.
-        max_unschedulable_seconds: a pod that has waited longer for an event is tried again without one.
         order: the sort key of ready pods. It may change with the rules, and all pods are then sorted again.
         root_of: returns the root group of a member's PodGroup; None if every pod is tried alone (without
             GenericWorkload).
@@ -99,7 +98,6 @@ class PriorityQueue:
         interests: Mapping[str, Interests],
         pre_enqueue: Sequence[PreEnqueue] = (),
         backoff: Backoff = Backoff(),  # noqa: B008  frozen
-        max_unschedulable_seconds: float = MAX_UNSCHEDULABLE_SECONDS,
         order: Order = priority_sort,
         *,
         root_of: RootOf | None = None,
@@ -107,7 +105,6 @@ class PriorityQueue:
         self._clock = clock
         self._root_of = root_of
         self._cycle: GroupCycle | None = None
-        self._max_unschedulable_seconds = max_unschedulable_seconds
         self.lock = threading.Condition()
         self._closed = threading.Event()
         self._hints = QueueingHints(interests, telemetry.rule_failed)
@@ -357,7 +354,7 @@ class PriorityQueue:
 
     def flush_unschedulable(self) -> int:
         """Requeues the pods that have waited too long, in case a queueing hint was wrong; returns how many."""
-        return self._in_parts(lambda now: self._tiers.retry_overdue(now, self._max_unschedulable_seconds, PART))
+        return self._in_parts(lambda now: self._tiers.retry_overdue(now, MAX_UNSCHEDULABLE_SECONDS, PART))
 
     # ---- reads, for metrics, status pages and consistency checks
 

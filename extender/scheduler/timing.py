@@ -63,9 +63,9 @@ def status_of(error: Exception | None) -> PointStatus:
     return PointStatus.UNSCHEDULABLE if isinstance(error, (BindingFailed, Outdated)) else PointStatus.ERROR
 
 
-def sample(every: int = EVERY) -> Iterator[bool]:
-    """Yields True for the first item and for each `every`-th after it, False for the others. For one thread only."""
-    return (number % every == 0 for number in count())
+def sample() -> Iterator[bool]:
+    """Yields True for the first item and for each EVERY-th after it, False for the others. For one thread only."""
+    return (number % EVERY == 0 for number in count())
 
 
 class PodTimer:
@@ -153,10 +153,10 @@ class TimedPreEnqueue:
 class ProfileTimer:
     """Measures the extension points, for a sample of the decisions. Used by one thread at a time."""
 
-    def __init__(self, clock: Clock, telemetry: PluginTelemetry, every: int = EVERY) -> None:
+    def __init__(self, clock: Clock, telemetry: PluginTelemetry) -> None:
         self._clock = clock
         self._telemetry = telemetry
-        self._sample = sample(every)
+        self._sample = sample()
         self._sampled = False
         self._spent: dict[str, float] = {}
         self._name = ""

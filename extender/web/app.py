@@ -216,12 +216,7 @@ def _lifecycle(
         if server:
             server.stop()
 
-    limits = Limits(
-        body_bytes=settings.body_limit,
-        idle_seconds=settings.keepalive_seconds,
-        head_seconds=settings.head_seconds,
-        body_seconds=settings.body_seconds,
-    )
+    limits = Limits(body_bytes=settings.body_limit)
     return Lifecycle(
         limits, settings.drain_seconds, start, stop, backend.compare, backend.hand_over, backend.reload
     )  # fmt: skip

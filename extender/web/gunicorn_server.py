@@ -19,6 +19,7 @@ from extender.web.access import server_context
 from extender.web.app import ExtenderApp
 from extender.web.pages import listener_at
 
+GRACEFUL_SECONDS = 20  # how long calls in flight may take after `drainSeconds`
 _HEARTBEAT_SECONDS = 60
 _GAVE_UP = 1  # the exit status of gunicorn if it cannot listen
 # gunicorn's heartbeat file is in memory, because a worker would seem to hang while a disk stalls.
@@ -80,7 +81,7 @@ def serve(settings: Settings, build: Callable[[], ExtenderApp]) -> None:
     """Serves until SIGTERM or SIGINT, then exits the process (SystemExit): 0 after an orderly stop.
 
     SIGTERM makes the process unready at once. After `settings.drain_seconds` it stops accepting connections, and calls
-    in flight have another `settings.graceful_seconds` to end.
+    in flight have another GRACEFUL_SECONDS to end.
 
     Raises:
         ConfigurationError: the certificates cannot be used.
@@ -132,8 +133,7 @@ def _gunicorn(settings: Settings) -> dict[str, Any]:
         "workers": 1,
         "worker_class": "extender.web.worker.ThreadPerConnection",
         "worker_connections": settings.connections,
-        "keepalive": int(settings.keepalive_seconds),
-        "graceful_timeout": int(settings.drain_seconds + settings.graceful_seconds),
+        "graceful_timeout": int(settings.drain_seconds + GRACEFUL_SECONDS),
         "timeout": _HEARTBEAT_SECONDS,
         "control_socket_disable": True,
         "logger_class": GunicornLog,

@@ -17,7 +17,7 @@ class NoServer:
 
 def writers() -> Writers:
     """Returns writers whose threads were not started, so that everything waits."""
-    return Writers(NoServer(), 1.0, 1.0, ManualClock(), lambda _kind: None, log_error)
+    return Writers(NoServer(), ManualClock(), lambda _kind: None, log_error)
 
 
 def test_each_kind_of_work_that_waits_is_counted() -> None:

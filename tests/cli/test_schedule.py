@@ -53,11 +53,6 @@ def test_a_taken_port_ends_schedule_with_one_line(kubeconfig: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("flag", ["--bind-rate", "--status-rate", "--event-rate"])
-def test_a_rate_of_zero_is_refused(flag: str) -> None:
-    assert extender("schedule", flag, "0").returncode == 2
-
-
 def test_the_log_says_once_what_a_start_waits_for(kubeconfig: Path, tmp_path: Path) -> None:
     with schedule(kubeconfig, tmp_path, wait=False) as running:
         process, count = running.process, lambda text: running.process.log.read_text().count(text)

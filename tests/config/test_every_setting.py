@@ -47,13 +47,8 @@ VALUES: dict[str, Any] = {
     "log_format": "text",
     "log_level": "debug",
     "scheduler_name": "mine",
-    "seed": 7,
-    "cpus": "any",
-    "bind_rate": 7.5,
-    "bind_burst": 8,
     "on_rule_failure": "ignore",
     "drain_seconds": 0.5,
-    "graceful_seconds": 0.5,
 }
 # Settings of one process that contradict others; each has a process of its own.
 APART = {"cluster", "before_sync"}

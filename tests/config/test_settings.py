@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from extender.cli.main import cli
 from extender.config.setting_sources import load
-from extender.config.settings import COMMANDS, OPTIONS, Command, Settings
+from extender.config.settings import COMMANDS, OPTIONS, REMOVED, Command, Option, Settings
 from extender.errors import ConfigurationError
 
 
@@ -49,8 +49,8 @@ def test_a_setting_of_the_other_command_is_a_fault(tmp_path: Path) -> None:
         load(config, {"EXTENDER_CLIENT_CA": "ca.pem"}, {}, "schedule")
     only = "`extender schedule` does not have this setting, only `extender serve` has it"
     assert list(raised.value.faults)[:2] == [f"{config}: tlsCert: {only}", f"EXTENDER_CLIENT_CA: {only}"]
-    assert faults(None, {"EXTENDER_SEED": "7"}) == [
-        "EXTENDER_SEED: `extender serve` does not have this setting, only `extender schedule` has it"
+    assert faults(None, {"EXTENDER_SCHEDULER_NAME": "mine"}) == [
+        "EXTENDER_SCHEDULER_NAME: `extender serve` does not have this setting, only `extender schedule` has it"
     ]
 
 
@@ -100,11 +100,11 @@ def test_every_fault_is_told_with_its_place(tmp_path: Path) -> None:
         ({"bind": "a:99999"}, "--bind: expected HOST:PORT, like 127.0.0.1:8888 or [::1]:8888, got 'a:99999'"),
         ({"body_limit": "64Mb"}, "--body-limit: expected a number of bytes, like 64Mi, got '64Mb'"),
         ({"body_limit": "0"}, "--body-limit: expected a value greater than 0, got '0'"),
-        ({"head_seconds": "nan"}, "--head-seconds: expected a finite number, got 'nan'"),
+        ({"permit_seconds": "nan"}, "--permit-seconds: expected a finite number, got 'nan'"),
         ({"drain_seconds": "inf"}, "--drain-seconds: expected a finite number, got 'inf'"),
         (
-            {"compare_seconds": "1e300"},
-            f"--compare-seconds: expected a value less than or equal to {TIMEOUT_MAX:.0f}, got '1e300'",
+            {"permit_seconds": "1e300"},
+            f"--permit-seconds: expected a value less than or equal to {TIMEOUT_MAX:.0f}, got '1e300'",
         ),
         ({"prefix": "a?b"}, "--prefix: expected a URL path of letters, digits and . _ ~ - /, got 'a?b'"),
         ({"own_labels": ("app",)}, "--own-labels[0]: expected KEY=VALUE, got 'app'"),
@@ -205,9 +205,15 @@ def test_every_setting_is_documented() -> None:
 def test_a_setting_that_was_removed_is_refused_with_the_reason(tmp_path: Path) -> None:
     config = write(tmp_path, "filterVerb: v1/filter\n")
     assert faults(config, {"EXTENDER_BIND_VERB": "b"}) == [
-        "filterVerb: was removed in 0.2.0: the path is always filter below prefix",
-        "EXTENDER_BIND_VERB: was removed in 0.2.0: the path is always bind below prefix",
+        "filterVerb: went in 0.2: the path is always filter below prefix",
+        "EXTENDER_BIND_VERB: went in 0.2: the path is always bind below prefix",
     ]
-    flag = CliRunner().invoke(cli, ["serve", "--filter-verb=v1/filter"])
+
+
+@pytest.mark.parametrize("option", REMOVED, ids=lambda option: option.name)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_flag_of_a_removed_setting_is_refused_with_the_reason(command: Command, option: Option) -> None:
+    flag = CliRunner().invoke(cli, [command, f"{option.flag}=1"])
     assert flag.exit_code == 2
-    assert "--filter-verb: was removed in 0.2.0: the path is always filter below prefix" in flag.output
+    assert f"{option.flag}: {option.description}" in flag.output
+    assert option.name not in OPTIONS

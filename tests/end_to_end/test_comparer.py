@@ -61,7 +61,7 @@ def test_sigusr2_compares_and_does_not_end_or_double_the_server(
     control_plane: ControlPlane, start_extender: StartExtender
 ) -> None:
     control_plane.client.create(make_node("n").obj())
-    with start_extender("--compare-seconds=0") as extender:
+    with start_extender() as extender:
         os.kill(extender.process.pid, signal.SIGUSR2)
         assert wait_until(lambda: "cache compared " in extender.process.log.read_text())
         os.kill(extender.process.pid, signal.SIGUSR2)

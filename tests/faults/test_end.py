@@ -92,7 +92,7 @@ def test_the_process_ends_within_the_grace_period_even_if_calls_hang(verb: str, 
     with api_of_a_node() as api:
         kubeconfig = api.kubeconfig(tmp_path, **hanging_plugin(tmp_path))
         api.token = "t"
-        flags = ("--no-leader-elect",) if verb == "schedule" else ("--drain-seconds=0", "--graceful-seconds=4")
+        flags = ("--no-leader-elect",) if verb == "schedule" else ("--drain-seconds=0",)
         with started(verb, kubeconfig, tmp_path, *flags) as running:
             assert wait_until(lambda: ready(running), 60)
             api.fail(BINDING, hang(released))

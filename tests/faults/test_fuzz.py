@@ -32,14 +32,13 @@ _LARGE_PODS, _LONG = 100, 10_000
 _PARTS = 100 if FUZZ_REQUESTS > _LONG else 10
 _FILLED = 500_000
 """Requests after which all that is kept of past ones is at its limits, as 16 MiB of decisions and 4,096 pods."""
-_IMPATIENT = ("--head-seconds=1", "--body-seconds=1")
 
 
 @pytest.fixture
 def extender(tmp_path: Path) -> Iterator[MortalExtender]:
     cluster = tmp_path / "cluster.json"
     write_cluster(cluster)
-    with on_snapshot(tmp_path, cluster, *_IMPATIENT) as running:
+    with on_snapshot(tmp_path, cluster) as running:
         yield running
 
 

@@ -13,7 +13,6 @@ from extender.framework.rules import PreEnqueue
 from extender.framework.status import NO_REJECTION, Refusal, Rejection, unresolvable, unschedulable
 from extender.plugins.registry import INTERESTS
 from extender.plugins.scheduling_gates import SchedulingGates
-from extender.queue.backoff import Backoff
 from extender.queue.entries import QueuedPod, Tier
 from extender.queue.priority_queue import BACKLOG, PriorityQueue
 from extender.runtime.clock import ManualClock
@@ -287,19 +286,6 @@ def test_pods_that_no_event_helps_are_tried_again_after_the_longest_wait() -> No
     assert rig.tiers() == {"active": ["p"], "gated": ["gated"]}
     assert rig.flush_unschedulable(1) == 0
     assert rig.flush_unschedulable(301) == 1
-
-
-def test_the_longest_wait_for_an_event_can_be_set() -> None:
-    clock = ManualClock()
-    queue = PriorityQueue(Told(), clock, INTERESTS, backoff=Backoff(max_seconds=0), max_unschedulable_seconds=20)
-    queue.add(info("p"))
-    pod = queue.pop(0)
-    assert pod is not None
-    queue.add_unschedulable(pod, refused(FIT))
-    clock.advance(20)
-    assert queue.flush_unschedulable() == 0
-    clock.advance(1)
-    assert queue.flush_unschedulable() == 1
 
 
 # ---- gates

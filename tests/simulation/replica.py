@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from io import BytesIO
-from random import Random
 from typing import Any
 
 from extender.app.feed import feed_factory_of
@@ -19,19 +18,17 @@ from tests.simulation.witness import WitnessedCache
 FOLLOWED = ("Node", "Pod", "PodDisruptionBudget")
 STORAGE = ("PersistentVolume", "PersistentVolumeClaim", "StorageClass")
 DEVICES = ("DeviceClass", "ResourceClaim", "ResourceSlice")
-COMPARE_SECONDS = (45.0, 300.0)  # the latter, as by default, finds a silent watch later than a survey must
 PROBE_SECONDS = 4.0
 CHECK_SECONDS = 0.7
 
 
 def settings(
-    identity: str, random: Random, *, elects: bool, kinds: tuple[str, ...] = FOLLOWED, filter_answer: str = "feasible"
+    identity: str, *, elects: bool, kinds: tuple[str, ...] = FOLLOWED, filter_answer: str = "feasible"
 ) -> Settings:
     """The options of a process; its defaults in all else."""
     return Settings.model_validate(
         {
             "watch_kinds": kinds,
-            "compare_seconds": random.choice(COMPARE_SECONDS),
             "leader_elect": elects,
             "identity": identity,
             "lease_namespace": "default",
@@ -62,7 +59,7 @@ class Replica:
         self.process, self._simulation, self._judge = process, simulation, judge
         self.ready = self._started = False
         self._binding: Counter[str] = Counter()
-        self._settings = settings(process.name, simulation.random, elects=elects, filter_answer=filter_answer)
+        self._settings = settings(process.name, elects=elects, filter_answer=filter_answer)
         process.facts["elects"] = elects
         simulation.spawn(process, f"{process.name} main", self._main)
         simulation.spawn(process, f"{process.name} check", self._check_now_and_then)

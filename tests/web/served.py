@@ -2,12 +2,15 @@
 
 python -m tests.web.served --bind 127.0.0.1:0 --drain-seconds 1
 gunicorn tests.web.served:app
+
+IMPATIENT in the environment shortens what a client may take, and GRACEFUL_SECONDS what a call may take at the end.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from typing import Any
 
 from extender.cli.main import cli
@@ -33,12 +36,17 @@ class Announcing(Running):
 
 
 def build(settings: Settings) -> ExtenderApp:
-    return make_app(Announcing(), **settings.model_dump()).app
+    app = make_app(Announcing(), **settings.model_dump()).app
+    if "IMPATIENT" in os.environ:
+        limits = replace(app.lifecycle.limits, idle_seconds=2.0, head_seconds=0.3, body_seconds=0.3)
+        app.lifecycle.limits = limits
+    return app
 
 
 def serve(settings: Settings) -> None:
     """In the place of extender.app.serve.serve."""
     log.configure(settings.log_format, settings.log_level)
+    gunicorn_server.GRACEFUL_SECONDS = int(os.environ.get("GRACEFUL_SECONDS", gunicorn_server.GRACEFUL_SECONDS))
     gunicorn_server.serve(settings, lambda: build(settings))
 
 

@@ -156,11 +156,11 @@ def running(
     print(server.log)
 
 
-def extender(*flags: str) -> Any:
-    """`extender serve` with scripted verbs, on a free port."""
+def extender(*flags: str, **environment: str) -> Any:
+    """`extender serve` with scripted verbs, on a free port; `environment` as `tests.web.served` reads it."""
     defaults = {"--bind": "127.0.0.1:0", "--drain-seconds": "0", "--log-format": "text"}
     given = [part for flag, value in defaults.items() if flag not in flags for part in (flag, value)]
-    return running(["tests.web.served", *given, *flags])
+    return running(["tests.web.served", *given, *flags], environment)
 
 
 def gunicorn(worker: str, *flags: str, app: str = "tests.web.served:app", **environment: str) -> Any:

@@ -81,8 +81,8 @@ def test_the_start_line_names_the_addresses(
 
 
 def test_the_start_line_names_what_is_switched_off(tmp_path: Path) -> None:
-    off = started(tmp_path, simulate=True, compare_seconds=0, client_ca="ca")["off"]
-    assert {"leaderElect", "compareSeconds", "record", "tlsCert", "VolumeLimitScaling", "DefaultPreemption"} <= {*off}
+    off = started(tmp_path, simulate=True, client_ca="ca")["off"]
+    assert {"leaderElect", "record", "tlsCert", "VolumeLimitScaling", "DefaultPreemption"} <= {*off}
     assert not {"simulate", "clientCa", "StorageCapacityScoring", "NodeResourcesFit", "maxStalenessSeconds"} & {*off}
     assert "clientCa" not in started(tmp_path, "schedule")["off"]
 

@@ -35,6 +35,7 @@ from extender.web import log
 from extender.web.answers import Page
 from extender.web.metrics import Metrics
 
+_DECISIONS_BYTES = 16 * 1024 * 1024  # about how much memory the decisions take that are kept
 _KEY = "keyData"
 _NO_KEY = b64encode(b"not recorded").decode()
 SYNC_SECONDS, _LOOK_SECONDS, _POLL_SECONDS = 60.0, 1.0, 0.05
@@ -79,7 +80,7 @@ class Observation:
         self.recording: RecordingObserver | None = None
         self.pages: dict[str, Page] = {}
         if settings.decisions_seconds:
-            past = PastDecisions(clock, settings.decisions_bytes, settings.decisions_seconds)
+            past = PastDecisions(clock, _DECISIONS_BYTES, settings.decisions_seconds)
             self.observers.append(past)
             self.pages[DECISIONS] = past.page
         self._recorder: Recorder | None = None

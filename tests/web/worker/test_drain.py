@@ -60,7 +60,7 @@ def test_a_request_that_is_half_sent_at_the_end_is_answered() -> None:
 
 
 def test_a_call_that_does_not_end_is_not_waited_for_forever() -> None:
-    with extender("--graceful-seconds", "2") as server:
+    with extender(GRACEFUL_SECONDS="2") as server:
         server.connect().send(post(b'{"do": "sleep:60"}'))
         server.until_logged("sleeping")
         server.terminate()
