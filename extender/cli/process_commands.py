@@ -27,7 +27,7 @@ _SECTIONS = {
     "Cluster": "kubeconfig context as as-group cluster watch-kinds",
     "Rules and answers": (
         "policy policy-reload-seconds provider kubernetes-version feature-gates scheduler-name score-scale"
-        " filter-answer scheduler-filters preempt-for-rules on-rule-failure before-sync exempt-namespaces simulate"
+        " filter-answer scheduler-filters preempt-for-rules on-rule-failure exempt-namespaces simulate"
     ),
     "Pods that wait for others": (
         "coscheduling group-plan-seconds group-bind-seconds permit-seconds activate-after-seconds"

@@ -128,8 +128,6 @@ def _election_contradictions(settings: Settings) -> Iterator[str]:
         yield f"{name}: requires leaderElect, because there is no leader without it"
     if settings.leader_service and not (settings.own_address and settings.own_labels):
         yield "leaderService: requires ownAddress and ownLabels, which identify the replicas"
-    if settings.before_sync == "pass":
-        yield "beforeSync, leaderElect: a standby must not answer that every node fits; set beforeSync to fail"
     if settings.lease_duration_seconds <= settings.renew_deadline_seconds:
         yield "leaseDurationSeconds: must be greater than renewDeadlineSeconds"
     if settings.renew_deadline_seconds <= 1.2 * settings.retry_period_seconds:

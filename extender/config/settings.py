@@ -190,11 +190,6 @@ class Settings(BaseModel):
         " httpTimeout (5 s); 0: no wait, and a gang may be bound in part",
         only="serve",
     )
-    before_sync: Literal["fail", "pass"] = setting(
-        "fail",
-        "the verbs' answer while the extender is not ready: an error, or every node without a check",
-        only="serve",
-    )
     exempt_namespaces: tuple[str, ...] = setting(
         (), "namespaces whose pods fit every node without a check", only="serve"
     )
@@ -395,6 +390,7 @@ _WENT = {
     "cpus": "the threads share one CPU; let a rule that needs more start a process and call os.sched_setaffinity there",
     "pod_max_in_unschedulable_pods_seconds": "it is 300, as in kube-scheduler",
     "decisions_bytes": "the decisions that are kept take 16 MiB; decisionsSeconds says for how long",
+    "before_sync": "set ignorable: true in kube-scheduler's file to place pods while the extender is not ready",
     "compare_seconds": "the cache is compared every 300 s, and on SIGUSR2",
 }
 """Each setting that went in 0.2, and why it is not needed, or what to use in its place."""

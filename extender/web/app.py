@@ -178,7 +178,7 @@ def create_app(backend: Backend, settings: Settings, metrics: Metrics) -> Extend
     """Returns the application that serves `backend`'s verbs under `settings.prefix`."""
     traces = Traces()
     notifier = BatchedNotifier[Call](lambda calls: report(calls, metrics, traces))
-    calls = Calls(backend.waiting_for, notifier.note, settings.before_sync, _exemptions(settings), backend.observers)
+    calls = Calls(backend.waiting_for, notifier.note, _exemptions(settings), backend.observers)
 
     def unready() -> Mapping[str, str | None]:
         draining = "shutting down" if lifecycle.draining else None

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from extender.errors import DeadlineExceeded, MalformedInput
 from extender.extender_v1.messages import (
@@ -26,7 +26,6 @@ from extender.web.log import LONGEST_KEY, LONGEST_TEXT, cut, inform
 from extender.web.metrics import Metrics
 from extender.web.tracing import Traces, Work
 
-BeforeSync = Literal["fail", "pass"]
 WaitingFor = Callable[[], Mapping[str, str | None]]
 _WITH_POD = (ExtenderArgs, ExtenderPreemptionArgs)
 _WITH_ERROR = (ExtenderFilterResult, ExtenderBindingResult)
@@ -90,7 +89,7 @@ class Outcome(StrEnum):
     """The ways in which a call of a verb can end. Observers receive only DECIDED, PASSED and FAILED."""
 
     DECIDED = verbs.DECIDED  # the verb has answered by the rules of the policy
-    PASSED = verbs.PASSED  # the pod is exempt, or the cache is not filled yet, so every node was accepted
+    PASSED = verbs.PASSED  # the pod is exempt, so every node was accepted
     FAILED = verbs.FAILED  # an unexpected exception was raised
     ERROR = "error"  # the verb's answer contains an error, or the decision took too long
     UNREADY = "unready"
@@ -151,7 +150,6 @@ class Calls:
 
     waiting_for: WaitingFor
     note: Callable[[Call], None]
-    before_sync: BeforeSync = "fail"
     exemptions: Exemptions = field(default_factory=Exemptions)
     observers: Sequence[CallObserver] = ()
 
@@ -182,7 +180,7 @@ class Calls:
         try:
             request = verb.decode(body)
             missing = "; ".join(obstacle for obstacle in self.waiting_for().values() if obstacle is not None)
-            if self.exemptions.cover(PodReference.of(request)) or (missing and self.before_sync == "pass"):
+            if self.exemptions.cover(PodReference.of(request)):
                 # If the answer to a bind has no error, kube-scheduler takes the pod as bound.
                 return CallResult(Outcome.PASSED, request, verb.allow_all(request))
             if missing:

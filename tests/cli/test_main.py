@@ -86,7 +86,9 @@ def test_the_version_and_the_commit_are_printed(argument: str) -> None:
     [
         pytest.param(["serve", "--bnd", "x"], 2, "no such option --bnd (did you mean --bind", id="an unknown option"),
         pytest.param(["srve"], 2, "no such command srve (did you mean serve?)", id="an unknown command"),
-        pytest.param(["serve", "--before-sync", "maybe"], 2, "'maybe' is not one of 'fail', 'pass'", id="a closed set"),
+        pytest.param(
+            ["serve", "--score-scale", "maybe"], 2, "'maybe' is not one of 'relative', 'absolute'", id="a closed set"
+        ),
         pytest.param(["serve", "--bind", "x"], 2, "error: --bind: expected HOST:PORT", id="a setting"),
         pytest.param(["schedule", "--scheduler-name", ""], 2, "error: --scheduler-name: ", id="no name"),
         pytest.param(["serve", "--config", "/none"], 2, "error: /none: No such file or directory", id="no file"),

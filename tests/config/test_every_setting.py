@@ -51,7 +51,7 @@ VALUES: dict[str, Any] = {
     "drain_seconds": 0.5,
 }
 # Settings of one process that contradict others; each has a process of its own.
-APART = {"cluster", "before_sync"}
+APART = {"cluster"}
 ADDRESSES = {"bind", "metrics_bind"}
 
 
@@ -165,7 +165,7 @@ def test_settings_that_contradict_others_are_in_force_alone(source: str, tmp_pat
     cluster = tmp_path / "cluster.yaml"
     cluster.write_text("{apiVersion: v1, kind: Node, metadata: {name: a1}}")
     port = free_port()
-    values = {"bind": f"127.0.0.1:{port}", "cluster": str(cluster), "before_sync": "pass"}
+    values = {"bind": f"127.0.0.1:{port}", "cluster": str(cluster)}
     flags, variables = arguments(source, values, tmp_path)
     shown = configz("serve", flags, variables, tmp_path, port, None)
     assert {name: shown[OPTIONS[name].key] for name in values} == values

@@ -81,12 +81,12 @@ def test_values(tmp_path: Path, text: str, environment: str, flags: Any, name: s
 
 def test_every_fault_is_told_with_its_place(tmp_path: Path) -> None:
     config = write(tmp_path, "bodyLimt: 1\nzzz: 1\nconnections: none\nexemptNamespaces: [a, 3]\n")
-    told = faults(config, {"EXTENDER_BEFORE_SYNC": "maybe", "EXTENDER_BIDN": "x"}, drain_seconds="-1")
+    told = faults(config, {"EXTENDER_SCORE_SCALE": "maybe", "EXTENDER_BIDN": "x"}, drain_seconds="-1")
     assert told == [
         "bodyLimt: unknown setting (did you mean bodyLimit?)",
         "zzz: unknown setting",
         "EXTENDER_BIDN: unknown setting (did you mean EXTENDER_BIND?)",
-        "EXTENDER_BEFORE_SYNC: expected 'fail' or 'pass', got 'maybe'",
+        "EXTENDER_SCORE_SCALE: expected 'relative' or 'absolute', got 'maybe'",
         "exemptNamespaces[1]: expected a valid string, got 3",
         "connections: expected a valid integer, unable to parse string as an integer, got 'none'",
         "--drain-seconds: expected a value greater than or equal to 0, got '-1'",
@@ -131,10 +131,6 @@ def test_every_fault_is_told_with_its_place(tmp_path: Path) -> None:
         (
             {"leader_elect": "true", "own_namespace": "x", "cluster": __file__},
             "leaderElect, cluster: leader election needs a live cluster, because a file has no Lease",
-        ),
-        (
-            {"leader_elect": "true", "lease_namespace": "x", "before_sync": "pass"},
-            "beforeSync, leaderElect: a standby must not answer that every node fits; set beforeSync to fail",
         ),
         (
             {"leader_elect": "true", "lease_namespace": "x", "renew_deadline_seconds": "15"},

@@ -78,17 +78,11 @@ def test_an_unready_server_ends_the_connection(missing: str | None, closes: bool
     assert (CLOSE in post(make_app(Running(missing=missing)), "/scheduler/filter", b"{}").headers) == closes
 
 
-def test_before_the_sync_verbs_pass_if_the_settings_say_so() -> None:
-    fixture = make_app(Running(missing="waiting for pods"), before_sync="pass")
-    assert call(fixture, nodes=["a", "b"])[1]["NodeNames"] == ["a", "b"]
-    assert not fixture.verbs["filter"].decided
-
-
-@pytest.mark.parametrize(("missing", "pod"), [("waiting for pods", "default/pod"), (None, "kube-system/dns")])
-def test_an_unjudged_bind_still_binds(missing: str | None, pod: str) -> None:
-    """The scheduler would take a mere answer for done, and the pod would stay unbound."""
-    fixture = make_app(Running(missing=missing), before_sync="pass", exempt_namespaces=("kube-system",))
-    assert call(fixture, "bind", pod=pod)[0] == 200
+@pytest.mark.parametrize("missing", ["waiting for pods", None])
+def test_an_exempt_pod_is_bound(missing: str | None) -> None:
+    """kube-scheduler takes an answer without an error as done, so the pod would stay unbound."""
+    fixture = make_app(Running(missing=missing), exempt_namespaces=("kube-system",))
+    assert call(fixture, "bind", pod="kube-system/dns")[0] == 200
     bind = fixture.verbs["bind"]
     assert (len(bind.let_pass), len(bind.decided)) == (1, 0)
 
