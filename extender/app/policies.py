@@ -19,13 +19,14 @@ from extender.config.cluster_access import IN_CLUSTER, ClusterAccess
 from extender.config.settings import Settings
 from extender.errors import ClusterError, ConfigurationError, NotFound, Outdated
 from extender.framework.profile import Profile, Profiles
+from extender.plugins.registry import default_profile
 from extender.plugins.users import LiveHost
 from extender.plugins.users.function import file_of
 from extender.plugins.users.handle import RuleHost
 from extender.plugins.users.reserve import CustomReserve
 from extender.policy.library import Library, fresh_imports
 from extender.policy.loading import load as load_policy
-from extender.policy.policy import Policy, parsed, provider
+from extender.policy.policy import Policy, parsed
 from extender.runtime.clock import Clock, SystemClock, TimeLimit
 from extender.runtime.ports import Telemetry
 from extender.runtime.threads import HangingCalls
@@ -41,34 +42,30 @@ _CLOCK = SystemClock()
 _log = logging.getLogger(__name__)
 
 
-def profiles_of(
-    policy: Path | None, provider_name: str, access: ClusterAccess = IN_CLUSTER, version: str | None = None
-) -> Profiles:
+def profiles_of(policy: Path | None, access: ClusterAccess = IN_CLUSTER, version: str | None = None) -> Profiles:
     """Returns the profiles that a scheduler with this policy uses; arguments and errors are those of `policy_of`.
 
     Args:
         version: the version of Kubernetes to follow; None for that of the policy.
     """
-    read = policy_of(policy, provider_name, access=access)
+    read = policy_of(policy, access=access)
     return replace(read, features=parsed("", read.features, version)).scheduler_profiles()
 
 
-def policy_of(
-    policy: Path | None, provider_name: str, host: RuleHost | None = None, access: ClusterAccess = IN_CLUSTER
-) -> Policy:
+def policy_of(policy: Path | None, host: RuleHost | None = None, access: ClusterAccess = IN_CLUSTER) -> Policy:
     """Returns the policy that the settings name.
 
     Users' modules that are not installed are imported from the folder of the policy's file.
 
     Args:
-        policy: a file, or configmap:NAMESPACE/NAME in the cluster of `access`.
+        policy: a file, or configmap:NAMESPACE/NAME in the cluster of `access`; None: kube-scheduler's default rules.
         host: runs users' rules and handles their errors; None means that errors are raised.
 
     Raises:
         ConfigurationError: the policy has faults; the error lists all of them.
     """
     if policy is None:
-        return Policy((provider(provider_name),))
+        return Policy((default_profile(),))
     try:
         text = policy_text(policy, access)
         read = load_policy(text, Library(host=host, folder=folder_of(policy)))
@@ -273,7 +270,7 @@ class PolicyReload:
         )  # fmt: skip
         modules_changed = {**contents, path: b""} != {**self._adopted, path: b""}
         with fresh_imports(self._files.folder) if modules_changed else nullcontext():
-            policy = policy_of(settings.policy, settings.provider, host, settings.access)
+            policy = policy_of(settings.policy, host, settings.access)
             if self._contents() != contents or self._files.stamps() != stamps:
                 raise Outdated(f"policy {path}")
             adopt(policy, contents.get(path, b"").decode(errors="replace"))

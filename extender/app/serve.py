@@ -79,7 +79,7 @@ def serve(settings: Settings) -> None:
     """
     log.configure(settings.log_format, settings.log_level)
     _check_callers(settings)
-    policy = policy_of(settings.policy, settings.provider, access=settings.access)
+    policy = policy_of(settings.policy, access=settings.access)
     _check_groups(settings, parsed(settings.feature_gates, policy.features, settings.chosen_version))
     _check_preemption(settings, policy)
     check_places(settings)
@@ -121,7 +121,7 @@ def _check_preemption(settings: Settings, policy: Policy) -> None:
 def build(settings: Settings) -> ExtenderApp:
     """Returns the WSGI application, for users who run their own gunicorn. Raises the same errors as `serve`."""
     log.configure(settings.log_format, settings.log_level)
-    policy = policy_of(settings.policy, settings.provider, access=settings.access)
+    policy = policy_of(settings.policy, access=settings.access)
     factory = feed_factory_of(settings, watch=policy.watch)
     return application(settings, factory, UnsettledWrites(settings.settle_seconds))
 
@@ -199,7 +199,7 @@ class WebhookProcess:
 
     def _plans_groups(self) -> bool:
         settings, features = self._setup.settings, self._setup.features
-        return bool(settings.group_plan_seconds) and (features.generic_workload or settings.coscheduling)
+        return features.generic_workload or settings.coscheduling
 
     def _split_gangs(self) -> SplitGangs | None:
         """Returns the object that keeps room for the rest of partly bound gangs; None if groups are not planned."""
@@ -218,7 +218,7 @@ class WebhookProcess:
             return None
         judge = MemberJudge(setup.observation.random(None))
         return GroupPlans(
-            self._cache, judge, self.metrics, setup.clock, settings.group_plan_seconds,
+            self._cache, judge, self.metrics, setup.clock,
             scheduler_filters=settings.scheduler_filters, coscheduling=settings.coscheduling,
             observer=setup.observation.recording, split=split,
         )  # fmt: skip

@@ -26,12 +26,10 @@ _SECTIONS = {
     ),
     "Cluster": "kubeconfig context as as-group cluster watch-kinds",
     "Rules and answers": (
-        "policy policy-reload-seconds provider kubernetes-version feature-gates scheduler-name score-scale"
+        "policy policy-reload-seconds kubernetes-version feature-gates scheduler-name score-scale"
         " filter-answer scheduler-filters preempt-for-rules on-rule-failure exempt-namespaces simulate"
     ),
-    "Pods that wait for others": (
-        "coscheduling group-plan-seconds group-bind-seconds permit-seconds activate-after-seconds"
-    ),
+    "Pods that wait for others": ("coscheduling group-bind-seconds permit-seconds activate-after-seconds"),
     "Leader election": (
         "leader-elect lease-follows-calls lease-namespace lease-name lease-duration-seconds renew-deadline-seconds"
         " retry-period-seconds leader-service identity own-namespace own-name own-labels own-address"
@@ -154,9 +152,8 @@ def schedule(config: Path | None, **flags: Any) -> None:
       extender schedule --kubeconfig ~/.kube/config --scheduler-name mine --no-leader-elect
     Several processes, of which one schedules:
       extender schedule --scheduler-name mine --lease-namespace kube-system
-    With a classic Policy in a ConfigMap, or with a built-in provider:
+    With a classic Policy in a ConfigMap:
       extender schedule --scheduler-name mine --policy configmap:kube-system/scheduler-policy
-      extender schedule --scheduler-name mine --provider ClusterAutoscalerProvider
 
     If --policy is a KubeSchedulerConfiguration with several profiles, the pods of every profile are scheduled. The
     extenders of the policy are called as kube-scheduler calls them. The address of --bind serves /livez, /readyz and

@@ -309,7 +309,7 @@ def profiles_of(policy: Path | None, access: ClusterAccess = IN_CLUSTER, version
         return None
     from extender.app.policies import profiles_of as read_profiles
 
-    return read_profiles(policy, "DefaultProvider", access, version)
+    return read_profiles(policy, access, version)
 
 
 def pod_key(argument: str, namespace: str) -> str:

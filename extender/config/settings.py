@@ -142,10 +142,6 @@ class Settings(BaseModel):
         "time between two checks of the policy and the Python files beside it; changed files are loaded again,"
         " and if that fails the old rules stay in force; 0: only on SIGHUP",
     )
-    provider: Literal["DefaultProvider", "ClusterAutoscalerProvider"] = setting(
-        "DefaultProvider",
-        "the rules if there is no policy: kube-scheduler's defaults, or the same with full nodes preferred",
-    )
     feature_gates: str = setting(
         "", "feature gates to match those of kube-scheduler, like DRAFractionalCapacityRange=true,A=false"
     )
@@ -170,12 +166,6 @@ class Settings(BaseModel):
         True,
         "kube-scheduler runs its own filters before it calls filter; if no node has room for a member of a pod group,"
         " filter then judges it without the pods of lower priority, as the dry run of group preemption does",
-        only="serve",
-    )
-    group_plan_seconds: Seconds = setting(
-        30.0,
-        "how long filter keeps its plan for a pod group after the last call about a member; while there is a plan, the"
-        " answer for each member is only its planned node; 0: no plans, members are judged one by one",
         only="serve",
     )
     coscheduling: bool = setting(
@@ -391,6 +381,8 @@ _WENT = {
     "pod_max_in_unschedulable_pods_seconds": "it is 300, as in kube-scheduler",
     "decisions_bytes": "the decisions that are kept take 16 MiB; decisionsSeconds says for how long",
     "before_sync": "set ignorable: true in kube-scheduler's file to place pods while the extender is not ready",
+    "group_plan_seconds": "the plan for a pod group is kept for 30 s after the last call about a member",
+    "provider": "name the rules in a policy; MostAllocated of NodeResourcesFit prefers full nodes",
     "compare_seconds": "the cache is compared every 300 s, and on SIGUSR2",
 }
 """Each setting that went in 0.2, and why it is not needed, or what to use in its place."""

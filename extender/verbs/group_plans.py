@@ -76,6 +76,7 @@ from extender.verbs.split_gangs import SplitGangs
 from extender.verbs.verb import PAUSE_SECONDS, PAUSES
 
 MOST_PLANS = 8
+PLAN_SECONDS = 30.0  # how long after its last answer a plan may still be used
 REFUSAL_SECONDS = 1.0
 """A plan that refuses the group may be used until this long after its last answer.
 
@@ -113,7 +114,6 @@ class GroupPlans:
     """The plans of the trees of groups that kube-scheduler is asking about. Thread-safe; one call plans at a time.
 
     Args:
-        seconds: how long after its last answer a plan may still be used.
         scheduler_filters, coscheduling: see Planner.
         observer: receives each plan; None if the process is not recorded.
         pause: sleeps while the watch has not shown the group; None means time.sleep.
@@ -126,7 +126,6 @@ class GroupPlans:
         judge: Judge,
         telemetry: Telemetry,
         clock: Clock,
-        seconds: float,
         *,
         scheduler_filters: bool = True,
         coscheduling: bool = False,
@@ -138,7 +137,6 @@ class GroupPlans:
         self._planner = Planner(judge, scheduler_filters=scheduler_filters, coscheduling=coscheduling)
         self._telemetry = telemetry
         self._clock = clock
-        self._seconds = seconds
         self._observer = observer
         self._split = split
         self._made = 0
@@ -226,7 +224,7 @@ class GroupPlans:
         reason: Dropped | None = None
         if plan.profile is not call.profile or not _are_same(plan.groups, groups):
             reason = Dropped.CHANGED
-        elif self._clock.monotonic() - plan.used_at > (self._seconds if plan.refusal is None else REFUSAL_SECONDS):
+        elif self._clock.monotonic() - plan.used_at > (PLAN_SECONDS if plan.refusal is None else REFUSAL_SECONDS):
             reason = Dropped.AGE
         elif was_asked or uid not in plan.members or not plan.has_domain_of(call.names):
             reason = Dropped.ASKED_AGAIN

@@ -55,7 +55,7 @@ FIELDS = {
     "follows": "the version of kube-scheduler that decisions follow",
     "version": "the extender's version",
     "commit": "the commit that the extender was built from, or `unknown`",
-    "policy": "the policy's file or ConfigMap, or the algorithm provider, when the process started",
+    "policy": "the policy's file or ConfigMap, or default, when the process started",
     "profiles": "the schedulerNames of the profiles when the process started",
     "rules": "the users' rules in these profiles",
     "addresses": "the URLs of the servers of this process",

@@ -41,7 +41,7 @@ def log_start(
         "follows": features.version,
         "version": product_version(),
         "commit": product_commit(),
-        "policy": str(settings.policy or settings.provider),
+        "policy": str(settings.policy or "default"),
         "profiles": [profile.name for profile in profiles],
         "rules": sorted({rule.name for rule in custom_rules(profiles)}),
         "addresses": list(_addresses(command, settings)),

@@ -15,7 +15,7 @@ from extender.errors import ConfigurationError
 RULE = "from extender import predicate\n\n@predicate\ndef {name}(pod, node):\n    return True\n"
 READ = (
     "import sys; from pathlib import Path; from extender.app.policies import profiles_of;"
-    "profiles_of(Path({policy!r}), ''); import kubernetes; print(kubernetes.__file__, {folder!r} in sys.path)"
+    "profiles_of(Path({policy!r})); import kubernetes; print(kubernetes.__file__, {folder!r} in sys.path)"
 )
 
 
@@ -46,17 +46,17 @@ def test_a_policy_may_be_gzipped(tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml.gz"
     data = gzip.compress(policy("").encode())
     file.write_bytes(data)
-    profiles = profiles_of(file, "")
+    profiles = profiles_of(file)
     assert profiles is not None
     assert tuple(profiles.names) == ("default-scheduler",)
     for damaged, message in ((data[:-12], "the gzip file is cut off"), (data[:10] + b"x" * 50, "is damaged")):
         file.write_bytes(damaged)
         with pytest.raises(ConfigurationError, match=message):
-            profiles_of(file, "")
+            profiles_of(file)
 
 
 def test_a_module_that_an_installed_one_hides_is_told_of(tmp_path: Path) -> None:
     (tmp_path / "json.py").write_text(RULE.format(name="ours"))
     (tmp_path / "policy.yaml").write_text(policy('{name: "json:ours"}'))
     with pytest.raises(ConfigurationError, match="an installed module json hides the module beside the policy"):
-        profiles_of(tmp_path / "policy.yaml", "")
+        profiles_of(tmp_path / "policy.yaml")

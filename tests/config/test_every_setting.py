@@ -27,7 +27,6 @@ VALUES: dict[str, Any] = {
     "context": "fake",
     "as_": "jo",
     "as_group": ["g", "h"],
-    "provider": "ClusterAutoscalerProvider",
     "feature_gates": "DRAFractionalCapacityRange=true",
     "kubernetes_version": "1.38",
     "prefix": "/p",

@@ -1,4 +1,4 @@
-"""The sources of the rules of `extender schedule`: a provider by name, files and ConfigMaps, several profiles."""
+"""The sources of the rules of `extender schedule`: files and ConfigMaps, several profiles, or none."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ def place(control_plane: ControlPlane, pod: str = "p") -> str:
     return wait_until(lambda: placed(control_plane).get(pod, ""))
 
 
-@pytest.mark.parametrize(("provider", "chosen"), [("DefaultProvider", "b"), ("ClusterAutoscalerProvider", "a")])
-def test_a_provider(control_plane: ControlPlane, start_scheduler: StartScheduler, provider: str, chosen: str) -> None:
-    with start_scheduler("--provider", provider):
-        assert place(control_plane) == chosen
+def test_without_a_policy_emptier_nodes_are_preferred(
+    control_plane: ControlPlane, start_scheduler: StartScheduler
+) -> None:
+    with start_scheduler():
+        assert place(control_plane) == "b"
 
 
 PACKING = {

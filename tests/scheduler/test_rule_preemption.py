@@ -82,7 +82,7 @@ class Webhook:
             self.cache.groups.use_coscheduling_label()
         tell(self.cache, objects)
         self.refused = RefusedPods(self.cache, self.profiles, self.clock, 0.0)
-        plans = GroupPlans(self.cache, MemberJudge(Random(0)), Telemetry(), self.clock, 30.0, pause=self.clock.advance)
+        plans = GroupPlans(self.cache, MemberJudge(Random(0)), Telemetry(), self.clock, pause=self.clock.advance)
         self.filter = Filter(self.cache, self.profiles, Telemetry(), refused=self.refused, plans=plans)
         self.permits = Permits(self.cache.snapshot)
         self.at_permit = PermitWait(600.0, 9)

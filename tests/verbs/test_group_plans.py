@@ -108,7 +108,7 @@ class Webhook:
         self.observed = Observed()
         judge = MemberJudge(Random(0))
         self.plans = GroupPlans(
-            self.cache, judge, self.telemetry, self.clock, 30.0,
+            self.cache, judge, self.telemetry, self.clock,
             scheduler_filters=scheduler_filters, pause=self.clock.advance, observer=self.observed,
         )  # fmt: skip
         feasible = Filter(

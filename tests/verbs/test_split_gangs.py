@@ -84,7 +84,7 @@ class Webhook:
             lambda uid: self.quorum.is_undecided(uid),
         )
         plans = GroupPlans(
-            self.cache, judge, Telemetry(), self.clock, 30.0, pause=self.clock.advance, split=self.split
+            self.cache, judge, Telemetry(), self.clock, pause=self.clock.advance, split=self.split
         )  # fmt: skip
         self.filter = Filter(self.cache, PROFILES, Telemetry(), plans=plans)
         self.quorum = GroupQuorum(self.cache, Telemetry(), 0.0, 0, split=self.split)

@@ -117,7 +117,7 @@ def test_the_plan_for_a_gang_stops_before_the_next_rule() -> None:
     profiles = Profiles([Profile("default-scheduler", [SlowRule(clock, 3.0), SlowRule(clock, 0.0, "Last")], [])])
     gang = [make_pod(name).uid(name).label(member=name).group("gang").obj() for name in ("m0", "m1")]
     cache = cache_of(*(make_node(name).obj() for name in _NODES), make_pod_group("gang", 2), *gang, clock=clock)
-    plans = GroupPlans(cache, MemberJudge(Random(0)), Telemetry(), clock, 30.0)
+    plans = GroupPlans(cache, MemberJudge(Random(0)), Telemetry(), clock)
     verb = Filter(cache, profiles, Telemetry(), limit=TimeLimit(clock, LIMIT_SECONDS), plans=plans)
     with pytest.raises(DeadlineExceeded, match=r"no decision within 4 s: stopped before Last"):
         verb.decide(verb.decode(args(gang[0], names=_NODES)))

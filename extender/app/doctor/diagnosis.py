@@ -188,7 +188,7 @@ def _check_configuration(configuration: Policy, policy: Policy | None, mode: str
 
 def _policy(path: Path, access: ClusterAccess, mode: str) -> tuple[Policy | None, Finding]:
     try:
-        policy = policy_of(path, "", access=access)
+        policy = policy_of(path, access=access)
     except ConfigurationError as error:
         return None, fail(
             "policy", "; ".join(error.faults), "correct it; `extender reference policy` lists every field"

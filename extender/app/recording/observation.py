@@ -139,7 +139,7 @@ def recorder_of(
     if settings.policy is not None and redaction is None:
         text = without_keys(policy_text(settings.policy, settings.access).decode("utf-8", "replace"))
     recorded = RecordedSettings(
-        mode=mode, policy=text, provider=settings.provider, feature_gates=settings.feature_gates,
+        mode=mode, policy=text, feature_gates=settings.feature_gates,
         kubernetes_version=settings.chosen_version or "",
         score_scale=settings.score_scale, scheduler_filters=settings.scheduler_filters,
         coscheduling=settings.coscheduling,

@@ -56,7 +56,7 @@ class RecordedPlans:
             self.clock, Telemetry(), features=TREES, changes=changes
         )  # fmt: skip
         plans = GroupPlans(
-            self.cache, MemberJudge(random), Telemetry(), self.clock, 30.0,
+            self.cache, MemberJudge(random), Telemetry(), self.clock,
             scheduler_filters=scheduler_filters, observer=observer, pause=self.clock.advance,
         )  # fmt: skip
         self.filter = Filter(
