@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -205,10 +206,10 @@ class SchedulerProcess:
     def _record_reload(self, faults: str | None) -> None:
         """Writes an event about this process's own pod when a changed policy was adopted or refused.
 
-        Writes nothing if the settings do not name the pod, or if this process does not lead.
+        The pod has the name of the host. Writes nothing if ownNamespace has no such pod, or if this process does not
+        lead.
         """
-        settings = self._setup.settings
-        own_name = (settings.own_namespace, settings.own_name)
+        own_name = (self._setup.settings.own_namespace, socket.gethostname())
         pods = (entry.pod for entry in self._cache.pods().values())
         own = next((pod for pod in pods if pod and (pod.namespace, pod.name) == own_name), None)
         if own is None or not self._scheduling or not self.upkeep.leading():

@@ -83,8 +83,8 @@ def _contradictions(settings: Settings) -> Iterator[str]:
     yield from _tls_contradictions(settings)
     if settings.on_rule_failure == "ignore" and not settings.decision_seconds:
         yield "onRuleFailure: ignore requires decisionSeconds, because a rule that hangs has no limit without it"
-    if (settings.own_name or settings.own_labels) and not settings.own_namespace:
-        yield "ownNamespace: required with ownName or ownLabels"
+    if settings.own_labels and not settings.own_namespace:
+        yield "ownNamespace: required with ownLabels"
     folder = settings.prefix.strip("/") + "/"
     if folder.startswith(_OWN_FOLDERS):
         yield f"prefix: /{folder} is already used by the extender; choose another path"

@@ -184,7 +184,6 @@ class Settings(BaseModel):
         (), "namespaces whose pods fit every node without a check", only="serve"
     )
     own_namespace: str = setting("", "namespace of the extender's own pods, which fit every node without a check")
-    own_name: str = setting("", "pod name of the extender itself")
     own_labels: tuple[Pair, ...] = setting(
         (), "KEY=VALUE labels that together identify the extender's own pods in its namespace", only="serve"
     )
@@ -383,6 +382,7 @@ _WENT = {
     "before_sync": "set ignorable: true in kube-scheduler's file to place pods while the extender is not ready",
     "group_plan_seconds": "the plan for a pod group is kept for 30 s after the last call about a member",
     "provider": "name the rules in a policy; MostAllocated of NodeResourcesFit prefers full nodes",
+    "own_name": "ownLabels name the extender's pods, and the host name is that of this process's pod",
     "compare_seconds": "the cache is compared every 300 s, and on SIGUSR2",
 }
 """Each setting that went in 0.2, and why it is not needed, or what to use in its place."""

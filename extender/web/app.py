@@ -226,7 +226,6 @@ def _exemptions(settings: Settings) -> Exemptions:
     return Exemptions(
         namespaces=frozenset(settings.exempt_namespaces),
         own_namespace=settings.own_namespace,
-        own_name=settings.own_name,
         own_labels=labels_of(settings.own_labels),
     )
 

@@ -63,26 +63,22 @@ class Exemptions:
     Attributes:
         namespaces: all pods in these namespaces are exempt.
         own_namespace: the namespace of the extender's own pods.
-        own_name: the name of this process's pod.
         own_labels: the labels of the replicas' pods. A pod in `own_namespace` with all these labels is exempt. If there
             are no labels, they exempt no pod.
     """
 
     namespaces: frozenset[str] = frozenset()
     own_namespace: str = ""
-    own_name: str = ""
     own_labels: Mapping[str, str] = field(default_factory=dict)
 
     def cover(self, pod: PodReference | None) -> bool:
         if pod is None:
             return False
-        return pod.namespace in self.namespaces or (bool(self.own_namespace) and self._own(pod))
+        return pod.namespace in self.namespaces or self._own(pod)
 
     def _own(self, pod: PodReference) -> bool:
-        if pod.namespace != self.own_namespace:
-            return False
-        labelled = bool(self.own_labels) and self.own_labels.items() <= pod.labels.items()
-        return labelled or (bool(self.own_name) and pod.name == self.own_name)
+        is_labelled = bool(self.own_labels) and self.own_labels.items() <= pod.labels.items()
+        return is_labelled and pod.namespace == self.own_namespace
 
 
 class Outcome(StrEnum):

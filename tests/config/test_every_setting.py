@@ -34,7 +34,6 @@ VALUES: dict[str, Any] = {
     "filter_answer": "best",
     "exempt_namespaces": ["a", "b"],
     "own_namespace": "ours",
-    "own_name": "extender-0",
     "own_labels": ["app=extender", "tier=a"],
     "lease_namespace": "leases",
     "lease_name": "lease",

@@ -108,7 +108,7 @@ def test_every_fault_is_told_with_its_place(tmp_path: Path) -> None:
         ),
         ({"prefix": "a?b"}, "--prefix: expected a URL path of letters, digits and . _ ~ - /, got 'a?b'"),
         ({"own_labels": ("app",)}, "--own-labels[0]: expected KEY=VALUE, got 'app'"),
-        ({"own_name": "x"}, "ownNamespace: required with ownName or ownLabels"),
+        ({"own_labels": ["a=b"]}, "ownNamespace: required with ownLabels"),
         ({"prefix": "/ui/"}, "prefix: /ui/ is already used by the extender; choose another path"),
         ({"prefix": "debug/cache"}, "prefix: /debug/cache/ is already used by the extender; choose another path"),
         ({"leader_elect": "true"}, "leaseNamespace: required with leaderElect, unless ownNamespace is set"),

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -110,13 +111,13 @@ def test_a_loop_reads_rules_that_have_changed_again_and_tells_of_those_that_do_n
     control_plane: ControlPlane, start_scheduler: StartScheduler, gated: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EXTENDER_OWN_NAMESPACE", "default")
-    monkeypatch.setenv("EXTENDER_OWN_NAME", "own")
-    control_plane.client.create(make_pod("own").scheduler("other").obj())
+    own = socket.gethostname()
+    control_plane.client.create(make_pod(own).scheduler("other").obj())
     with start_scheduler("--policy", str(gated / "policy.yaml"), "--policy-reload-seconds", "0.1") as scheduler:
         assert wait_until(lambda: is_refused_by_the_gate(control_plane))
         (gated / "gates.py").write_text(BROKEN)
         [event] = wait_until(lambda: events(control_plane, "PolicyReloadFailed"))
-        assert (event["type"], event["involvedObject"]["name"]) == ("Warning", "own")
+        assert (event["type"], event["involvedObject"]["name"]) == ("Warning", own)
         assert "gates:gate cannot be imported: gates.py:5: SyntaxError" in event["message"]
         assert scheduler.metric("extender_policy_last_reload_successful") == 0
         (gated / "gates.py").write_text(OPEN)

@@ -19,10 +19,6 @@ args:
 env:
 - name: EXTENDER_OWN_NAMESPACE
   valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
-{{- if eq .Values.shape "scheduler" }}
-- name: EXTENDER_OWN_NAME # of the pod that its own events are about
-  valueFrom: {fieldRef: {fieldPath: metadata.name}}
-{{- end }}
 {{- if eq .Values.shape "service" }}
 - name: EXTENDER_OWN_ADDRESS
   valueFrom: {fieldRef: {fieldPath: status.podIP}}
