@@ -68,7 +68,9 @@ class Staleness:
         return f"cached objects not confirmed as current: {unknown}; the limit is {self._limit_seconds:g} s"
 
 
-def feed_factory_of(settings: Settings, whole: Collection[str] = (), watch: Sequence[Kind] = ()) -> FeedFactory:
+def feed_factory_of(
+    settings: Settings, whole: Collection[str] = (), watch: Sequence[Kind] = (), identity: str | None = None
+) -> FeedFactory:
     """Returns a function that creates the feed, which fills the cache from a file or an API server.
 
     Call the function once the cache exists.
@@ -77,6 +79,7 @@ def feed_factory_of(settings: Settings, whole: Collection[str] = (), watch: Sequ
         settings: contain the file or the access to the API server.
         whole: the kinds for which the cache also keeps the JSON of each object.
         watch: the kinds that only users' rules read.
+        identity: the holder in the lease; None for HOSTNAME_UUID.
 
     Raises:
         ConfigurationError: the settings name no cluster, or an unknown kind.
@@ -89,7 +92,7 @@ def feed_factory_of(settings: Settings, whole: Collection[str] = (), watch: Sequ
     credentials = credentials_of(settings.access)
     credentials.load()
     # The identity is chosen before the fork, so a worker that replaces a crashed one still holds the lease.
-    identity = settings.identity or f"{socket.gethostname()}_{uuid.uuid4()}"
+    identity = identity or f"{socket.gethostname()}_{uuid.uuid4()}"
 
     def factory(
         sink: Sink[Object],
@@ -346,12 +349,8 @@ The feed watches pod groups only if a feature gate or --coscheduling requires th
 
 
 def _timing(settings: Settings) -> Timing:
-    return Timing(
-        settings.lease_duration_seconds,
-        settings.renew_deadline_seconds,
-        settings.retry_period_seconds,
-        settings.settle_seconds,
-    )
+    duration = settings.lease_duration_seconds
+    return Timing(duration, duration * 2 / 3, duration * 2 / 15, settings.settle_seconds)  # the ratios of client-go
 
 
 def _leader_service(

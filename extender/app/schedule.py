@@ -93,12 +93,15 @@ class SchedulerProcess:
 
     Args:
         seed: the seed of the choice between nodes with the same score; None chooses another one at each start.
+        identity: see feed_factory_of.
 
     Raises:
         ConfigurationError, OSError: the process cannot start.
     """
 
-    def __init__(self, settings: Settings, stopping: threading.Event, seed: int | None = None) -> None:
+    def __init__(
+        self, settings: Settings, stopping: threading.Event, seed: int | None = None, identity: str | None = None
+    ) -> None:
         clock = SystemClock()
         self._scheduling = False
         self._metrics = metrics = SchedulerMetrics(clock, product_version())
@@ -108,7 +111,7 @@ class SchedulerProcess:
         self._random = random = setup.observation.random(seed)
         self._rules = _rules_of(setup, random, self._extenders, ProfileTimer(clock, metrics))
         cache = create_cache(settings, clock, metrics, setup.features, setup.observation.changes)
-        factory = feed_factory_of(settings, sent_whole(setup.policy.extenders), setup.policy.watch)
+        factory = feed_factory_of(settings, sent_whole(setup.policy.extenders), setup.policy.watch, identity)
         writes = UnsettledWrites(settings.settle_seconds)
         feed = factory(cache, metrics, clock, writes, CacheEvidence(cache), setup.features)
         self._cache = cache

@@ -31,8 +31,8 @@ _SECTIONS = {
     ),
     "Pods that wait for others": ("coscheduling group-bind-seconds permit-seconds activate-after-seconds"),
     "Leader election": (
-        "leader-elect lease-follows-calls lease-namespace lease-name lease-duration-seconds renew-deadline-seconds"
-        " retry-period-seconds leader-service identity own-namespace own-labels own-address"
+        "leader-elect lease-follows-calls lease-namespace lease-name lease-duration-seconds leader-service"
+        " own-namespace own-labels own-address"
     ),
     "Limits": (
         "body-limit connections decision-seconds drain-seconds settle-seconds assumed-ttl-seconds max-staleness-seconds"

@@ -118,7 +118,7 @@ def _tls_contradictions(settings: Settings) -> Iterator[str]:
 
 
 def _election_contradictions(settings: Settings) -> Iterator[str]:
-    """Yields the faults in the election settings; the limits are those of client-go's NewLeaderElector."""
+    """Yields the faults in the election settings."""
     if settings.cluster:
         yield "leaderElect, cluster: leader election needs a live cluster, because a file has no Lease"
     if not (settings.lease_namespace or settings.own_namespace):
@@ -128,10 +128,6 @@ def _election_contradictions(settings: Settings) -> Iterator[str]:
         yield f"{name}: requires leaderElect, because there is no leader without it"
     if settings.leader_service and not (settings.own_address and settings.own_labels):
         yield "leaderService: requires ownAddress and ownLabels, which identify the replicas"
-    if settings.lease_duration_seconds <= settings.renew_deadline_seconds:
-        yield "leaseDurationSeconds: must be greater than renewDeadlineSeconds"
-    if settings.renew_deadline_seconds <= 1.2 * settings.retry_period_seconds:
-        yield "renewDeadlineSeconds: must be greater than 1.2 times retryPeriodSeconds"
 
 
 def _from_environment(environment: Mapping[str, str], faults: list[str]) -> _Values:

@@ -227,12 +227,6 @@ class Settings(BaseModel):
     lease_duration_seconds: int = setting(
         15, "how long standbys wait after the last renewal they saw before they take the lease", gt=0, le=2**31 - 1
     )
-    renew_deadline_seconds: Seconds = setting(
-        10.0, "how long a leader keeps leading after its last renewal; less than leaseDurationSeconds", gt=0
-    )
-    retry_period_seconds: Seconds = setting(
-        2.0, "time between two checks of the lease; less than five sixths of renewDeadlineSeconds", gt=0
-    )
     leader_service: str = setting(
         "",
         "Service without selector, in the lease's namespace, to point at the leader; standbys then report that they are"
@@ -246,7 +240,6 @@ class Settings(BaseModel):
         only="serve",
     )
     own_address: str = setting("", "IP address at which leaderService reaches this pod: its status.podIP", only="serve")
-    identity: str = setting("", "holder in the lease, different for every process; default: HOSTNAME_UUID")
     watch_kinds: tuple[str, ...] = setting((), "kinds to watch; default: all kinds that a rule reads")
     body_limit: Bytes = setting(64 * 1024 * 1024, "largest request body: a number of bytes, or like 64Mi", only="serve")
     connections: int = setting(
@@ -383,6 +376,9 @@ _WENT = {
     "group_plan_seconds": "the plan for a pod group is kept for 30 s after the last call about a member",
     "provider": "name the rules in a policy; MostAllocated of NodeResourcesFit prefers full nodes",
     "own_name": "ownLabels name the extender's pods, and the host name is that of this process's pod",
+    "renew_deadline_seconds": "a leader leads for two thirds of leaseDurationSeconds after its last renewal",
+    "retry_period_seconds": "the lease is checked after two fifteenths of leaseDurationSeconds",
+    "identity": "the holder of the lease is HOSTNAME_UUID",
     "compare_seconds": "the cache is compared every 300 s, and on SIGUSR2",
 }
 """Each setting that went in 0.2, and why it is not needed, or what to use in its place."""

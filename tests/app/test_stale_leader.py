@@ -31,23 +31,21 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(survey, "SHORTEST_INTERVAL_SECONDS", 0.2)
 
 
-def settings_of(api: FakeApiServer, directory: Path, identity: str) -> Settings:
+def settings_of(api: FakeApiServer, directory: Path) -> Settings:
     return Settings(
         kubeconfig=api.kubeconfig(directory),
         watch_kinds=("Node", "Pod"),
         max_staleness_seconds=LIMIT_SECONDS,
         leader_elect=True,
         lease_namespace="default",
-        identity=identity,
-        lease_duration_seconds=30,
-        retry_period_seconds=0.1,
+        lease_duration_seconds=6,
     )
 
 
 @contextmanager
-def replica(api: FakeApiServer, directory: Path, identity: str) -> Iterator[ClusterFeed]:
+def replica(api: FakeApiServer, directory: Path) -> Iterator[ClusterFeed]:
     directory.mkdir()
-    settings = settings_of(api, directory, identity)
+    settings = settings_of(api, directory)
     feed = recording_feed(feed_factory_of(settings))
     feed.start()
     try:
@@ -64,13 +62,13 @@ def test_it_hands_over_long_before_the_lease_expires_and_may_lead_again(tmp_path
     with fake_api(make_node("n").obj()) as api, FakeApiServer() as apart:
         apart.put(NODES, make_node("n").obj())
         apart.collections[LEASES] = api.collections[LEASES]  # two ways to one truth, of which one may fail
-        with replica(apart, tmp_path / "one", "one") as one:
+        with replica(apart, tmp_path / "one") as one:
             assert wait_until(lambda: leads(one))
             apart.fail(NODES, *[answer(500)] * 10_000)
             apart.fail(NODES, *[answer(500)] * 10_000, watch=True)
             assert wait_until(lambda: not leads(one))
             assert wait_until(lambda: api.collections[LEASES]["default/extender"]["spec"]["holderIdentity"] == "")
-            with replica(api, tmp_path / "two", "two") as two:
+            with replica(api, tmp_path / "two") as two:
                 assert wait_until(lambda: leads(two))
                 assert not leads(one)
             apart.heal()
@@ -78,9 +76,9 @@ def test_it_hands_over_long_before_the_lease_expires_and_may_lead_again(tmp_path
 
 
 def test_a_leader_that_is_to_end_hands_over_while_it_still_follows(tmp_path: Path) -> None:
-    with fake_api(make_node("n").obj()) as api, replica(api, tmp_path / "one", "one") as one:
+    with fake_api(make_node("n").obj()) as api, replica(api, tmp_path / "one") as one:
         assert wait_until(lambda: leads(one))
-        with replica(api, tmp_path / "two", "two") as two:
+        with replica(api, tmp_path / "two") as two:
             assert wait_until(lambda: two.missing() == [])
             one.hand_over()
             assert not leads(one)
@@ -90,7 +88,7 @@ def test_a_leader_that_is_to_end_hands_over_while_it_still_follows(tmp_path: Pat
 
 def test_a_worker_in_the_place_of_one_that_crashed_goes_on_with_its_lease(tmp_path: Path) -> None:
     with fake_api(make_node("n").obj()) as api:
-        settings = settings_of(api, tmp_path, "")
+        settings = settings_of(api, tmp_path)
         factory = feed_factory_of(settings)
         first, second = (recording_feed(factory) for _ in range(2))
         first.start()

@@ -39,7 +39,6 @@ VALUES: dict[str, Any] = {
     "lease_name": "lease",
     "leader_service": "leader",
     "own_address": "10.0.0.7",
-    "identity": "first",
     "watch_kinds": ["Node", "Pod"],
     "client_names": ["localhost"],
     "log_format": "text",

@@ -28,8 +28,6 @@ def short_terms(settle_seconds: float) -> dict[str, str]:
         "EXTENDER_SETTLE_SECONDS": f"{settle_seconds}",
         "EXTENDER_ASSUMED_TTL_SECONDS": f"{settle_seconds}",
         "EXTENDER_LEASE_DURATION_SECONDS": "3",
-        "EXTENDER_RENEW_DEADLINE_SECONDS": "2",
-        "EXTENDER_RETRY_PERIOD_SECONDS": "0.4",
     }
 
 

@@ -29,7 +29,7 @@ from tests.stock.waiting import wait_until
 
 pytestmark = [pytest.mark.stock, pytest.mark.timeout(7200 if SOAKING else 300), pytest.mark.slow]
 
-SHORT_LEASE = ("--lease-duration-seconds=3", "--renew-deadline-seconds=2", "--retry-period-seconds=0.4")
+SHORT_LEASE = ("--lease-duration-seconds=3",)
 ELECTION = ("--leader-elect", "--lease-namespace=default", *SHORT_LEASE)
 _LULL_SECONDS = (0.5, 3.0)
 _TAKE_OVER_SECONDS = 240.0 if SOAKING else 60.0  # in a storm a list may be silent for 45 s

@@ -43,7 +43,7 @@ class OwnScheduler:
         self._checked_at = 0.0
         self.ready = False
         process.facts["elects"] = elects
-        self._settings = settings(process.name, elects=elects, kinds=(*FOLLOWED, *STORAGE, *DEVICES))
+        self._settings = settings(elects=elects, kinds=(*FOLLOWED, *STORAGE, *DEVICES))
         self._seed = simulation.random.randrange(1 << 30)
         simulation.spawn(process, f"{process.name} main", self._main)
         simulation.spawn(process, f"{process.name} check", self._check_now_and_then)
@@ -60,7 +60,7 @@ class OwnScheduler:
     def _main(self) -> None:
         self._stopping = vars(schedule)["threading"].Event()  # the simulated one
         try:
-            self._whole = schedule.SchedulerProcess(self._settings, self._stopping, self._seed)
+            self._whole = schedule.SchedulerProcess(self._settings, self._stopping, self._seed, self.process.name)
             self._whole.run()
         except ClusterError as error:
             self._simulation.tell(f"{self.process.name}: {error}")

@@ -22,15 +22,12 @@ PROBE_SECONDS = 4.0
 CHECK_SECONDS = 0.7
 
 
-def settings(
-    identity: str, *, elects: bool, kinds: tuple[str, ...] = FOLLOWED, filter_answer: str = "feasible"
-) -> Settings:
+def settings(*, elects: bool, kinds: tuple[str, ...] = FOLLOWED, filter_answer: str = "feasible") -> Settings:
     """The options of a process; its defaults in all else."""
     return Settings.model_validate(
         {
             "watch_kinds": kinds,
             "leader_elect": elects,
-            "identity": identity,
             "lease_namespace": "default",
             "filter_answer": filter_answer,
         }
@@ -59,7 +56,7 @@ class Replica:
         self.process, self._simulation, self._judge = process, simulation, judge
         self.ready = self._started = False
         self._binding: Counter[str] = Counter()
-        self._settings = settings(process.name, elects=elects, filter_answer=filter_answer)
+        self._settings = settings(elects=elects, filter_answer=filter_answer)
         process.facts["elects"] = elects
         simulation.spawn(process, f"{process.name} main", self._main)
         simulation.spawn(process, f"{process.name} check", self._check_now_and_then)
@@ -85,7 +82,9 @@ class Replica:
 
     def _main(self) -> None:
         self.writes = self.writes or UnsettledWrites(self._settings.settle_seconds)
-        self._app = application(self._settings, feed_factory_of(self._settings), self.writes)
+        self._app = application(
+            self._settings, feed_factory_of(self._settings, identity=self.process.name), self.writes
+        )
         self._app.lifecycle.start()
         self._started = True
         while self._started:
