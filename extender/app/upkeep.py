@@ -40,6 +40,7 @@ from extender.web.access import CONFIGZ, SIMULATE
 from extender.web.metrics import Metrics
 from extender.web.pages import COMPARE, DUMP, LOG_LEVEL, PrivatePages, change_log_level, configz, when_ready
 
+POLICY_SECONDS = 5.0  # between two checks if the policy has changed
 COMPARE_SECONDS = 300.0  # between two comparisons of the cache with the API server
 
 
@@ -231,7 +232,7 @@ def upkeep_of(
         trial.check(policy)
         adopt(policy, text)
 
-    reloading = ticker("policy", settings.policy_reload_seconds, lambda: setup.reload.look(adopt_if_tried))
+    reloading = ticker("policy", POLICY_SECONDS, lambda: setup.reload.look(adopt_if_tried))
     tickers = (
         comparing,
         reloading,

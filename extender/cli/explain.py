@@ -109,7 +109,7 @@ def _document(replicas: Iterable[RunningReplica], key: str = "") -> dict[str, An
     if status == _NOT_FOUND and key and "no decision" in str(document.get("error")):
         raise UnknownPod(document["error"])
     if status != _OK:
-        reason = document.get("error") or f"{_CHECK}, with decisionsSeconds above 0"
+        reason = document.get("error") or _CHECK
         raise ExtenderError(f"{server}{_PATH} answers {status}: {reason}")
     if not isinstance(document.get("decisions" if key else "pods"), list):
         raise ExtenderError(f"{server}{_PATH} answers, but not with decisions: {_CHECK}")

@@ -26,7 +26,7 @@ _SECTIONS = {
     ),
     "Cluster": "kubeconfig context as as-group cluster watch-kinds",
     "Rules and answers": (
-        "policy policy-reload-seconds kubernetes-version feature-gates scheduler-name score-scale"
+        "policy kubernetes-version feature-gates scheduler-name score-scale"
         " filter-answer scheduler-filters preempt-for-rules on-rule-failure exempt-namespaces simulate"
     ),
     "Pods that wait for others": ("coscheduling group-bind-seconds permit-seconds activate-after-seconds"),
@@ -37,7 +37,7 @@ _SECTIONS = {
     "Limits": (
         "body-limit connections decision-seconds drain-seconds settle-seconds assumed-ttl-seconds max-staleness-seconds"
     ),
-    "Records and logs": ("decisions-seconds record record-bytes log-format log-level"),
+    "Records and logs": "record record-bytes log-format log-level",
 }
 """The flags of `serve` and `schedule` by the heading that they have in the help. All others are below "Options"."""
 

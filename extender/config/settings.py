@@ -137,11 +137,6 @@ class Settings(BaseModel):
         only="schedule",
         min_length=1,
     )
-    policy_reload_seconds: Seconds = setting(
-        5.0,
-        "time between two checks of the policy and the Python files beside it; changed files are loaded again,"
-        " and if that fails the old rules stay in force; 0: only on SIGHUP",
-    )
     feature_gates: str = setting(
         "", "feature gates to match those of kube-scheduler, like DRAFractionalCapacityRange=true,A=false"
     )
@@ -272,9 +267,6 @@ class Settings(BaseModel):
         False,
         "serve POST /simulate, which says whether pods would fit on nodes that do not exist yet (for autoscalers)",
     )
-    decisions_seconds: Seconds = setting(
-        3600.0, "how long the last decisions about a pod are kept for explain --from; 0: not at all"
-    )
     record: Path | None = setting(
         None, "file to record watch events, calls and answers to; compressed if its name ends in .gz"
     )
@@ -371,7 +363,7 @@ _WENT = {
     "seed": "a node among equals is chosen at random; `extender simulate` has a seed",
     "cpus": "the threads share one CPU; let a rule that needs more start a process and call os.sched_setaffinity there",
     "pod_max_in_unschedulable_pods_seconds": "it is 300, as in kube-scheduler",
-    "decisions_bytes": "the decisions that are kept take 16 MiB; decisionsSeconds says for how long",
+    "decisions_bytes": "the last decisions about pods take 16 MiB",
     "before_sync": "set ignorable: true in kube-scheduler's file to place pods while the extender is not ready",
     "group_plan_seconds": "the plan for a pod group is kept for 30 s after the last call about a member",
     "provider": "name the rules in a policy; MostAllocated of NodeResourcesFit prefers full nodes",
@@ -379,6 +371,8 @@ _WENT = {
     "renew_deadline_seconds": "a leader leads for two thirds of leaseDurationSeconds after its last renewal",
     "retry_period_seconds": "the lease is checked after two fifteenths of leaseDurationSeconds",
     "identity": "the holder of the lease is HOSTNAME_UUID",
+    "decisions_seconds": "the last decisions about pods are kept for an hour",
+    "policy_reload_seconds": "a changed policy is read within 10 s, and at once on SIGHUP",
     "compare_seconds": "the cache is compared every 300 s, and on SIGUSR2",
 }
 """Each setting that went in 0.2, and why it is not needed, or what to use in its place."""

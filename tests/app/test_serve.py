@@ -13,6 +13,7 @@ import pytest
 from werkzeug.test import Client, TestResponse
 
 from extender import Cluster
+from extender.app import upkeep
 from extender.app.feed import feed_factory_of
 from extender.app.serve import application, serve
 from extender.config.setting_sources import load
@@ -129,7 +130,7 @@ class Serving:
         self.folder = folder
         self.write("policy.yaml", POLICY)
         self.write("served_rules.py", RULE % "first")
-        always = {"policy": folder / "policy.yaml", "policy_reload_seconds": 0.02, "decision_seconds": 1.0}
+        always = {"policy": folder / "policy.yaml", "decision_seconds": 1.0}
         self._settings = settings(**always, **fields)
         self.app = application(self._settings, feed_factory_of(self._settings), UnsettledWrites(10.0))
         self.client = Client(self.app)
@@ -153,7 +154,8 @@ class Serving:
 
 
 @pytest.fixture
-def serving(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Serving]:
+def serving(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving]:
+    monkeypatch.setattr(upkeep, "POLICY_SECONDS", 0.02)
     path = list(sys.path)
     made = Serving(tmp_path, **getattr(request, "param", {}))
     made.app.lifecycle.start()

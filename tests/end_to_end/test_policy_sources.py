@@ -72,7 +72,7 @@ def test_the_classic_policy_of_a_config_map_and_what_it_is_changed_to(
 ) -> None:
     spreading = {**PACKING, "priorities": [{"name": "LeastRequestedPriority", "weight": 1}]}
     control_plane.client.create(config_map("mine", PACKING))
-    with start_scheduler("--policy", "configmap:default/mine", "--policy-reload-seconds", "0.1") as scheduler:
+    with start_scheduler("--policy", "configmap:default/mine") as scheduler:
         assert place(control_plane) == "a"
         control_plane.client.patch("ConfigMap", "mine", {"data": config_map("mine", spreading)["data"]})
         assert wait_until(lambda: scheduler.metric('extender_policy_reloads_total{result="success"}')) == 1

@@ -95,7 +95,7 @@ def is_refused_by_the_gate(control_plane: ControlPlane) -> bool:
 def test_a_webhook_that_is_told_to_reads_its_rules_again(
     control_plane: ControlPlane, start_extender: StartExtender, gated: Path
 ) -> None:
-    flags = ("--policy", str(gated / "policy.yaml"), "--policy-reload-seconds", "0")
+    flags = ("--policy", str(gated / "policy.yaml"))
     with start_extender(*flags) as extender, control_plane.scheduler(extender.configuration()):
         assert wait_until(lambda: is_refused_by_the_gate(control_plane))
         assert wait_until(lambda: len(extender.calls("filter")) > 1)
@@ -113,7 +113,7 @@ def test_a_loop_reads_rules_that_have_changed_again_and_tells_of_those_that_do_n
     monkeypatch.setenv("EXTENDER_OWN_NAMESPACE", "default")
     own = socket.gethostname()
     control_plane.client.create(make_pod(own).scheduler("other").obj())
-    with start_scheduler("--policy", str(gated / "policy.yaml"), "--policy-reload-seconds", "0.1") as scheduler:
+    with start_scheduler("--policy", str(gated / "policy.yaml")) as scheduler:
         assert wait_until(lambda: is_refused_by_the_gate(control_plane))
         (gated / "gates.py").write_text(BROKEN)
         [event] = wait_until(lambda: events(control_plane, "PolicyReloadFailed"))

@@ -35,7 +35,8 @@ from extender.web import log
 from extender.web.answers import Page
 from extender.web.metrics import Metrics
 
-_DECISIONS_BYTES = 16 * 1024 * 1024  # about how much memory the decisions take that are kept
+# How long the last decisions are kept, and about how much memory they take.
+_DECISIONS_SECONDS, _DECISIONS_BYTES = 3600.0, 16 * 1024 * 1024
 _KEY = "keyData"
 _NO_KEY = b64encode(b"not recorded").decode()
 SYNC_SECONDS, _LOOK_SECONDS, _POLL_SECONDS = 60.0, 1.0, 0.05
@@ -79,10 +80,9 @@ class Observation:
         self.observers: list[Any] = []
         self.recording: RecordingObserver | None = None
         self.pages: dict[str, Page] = {}
-        if settings.decisions_seconds:
-            past = PastDecisions(clock, _DECISIONS_BYTES, settings.decisions_seconds)
-            self.observers.append(past)
-            self.pages[DECISIONS] = past.page
+        past = PastDecisions(clock, _DECISIONS_BYTES, _DECISIONS_SECONDS)
+        self.observers.append(past)
+        self.pages[DECISIONS] = past.page
         self._recorder: Recorder | None = None
         self._random: RecordedRandom | None = None
         if settings.record is not None:
