@@ -35,7 +35,7 @@ from extender.web import log
 from extender.web.answers import Page
 from extender.web.metrics import Metrics
 
-# How long the last decisions are kept, and about how much memory they take.
+# The last decisions are kept for so long, in about so much memory.
 _DECISIONS_SECONDS, _DECISIONS_BYTES = 3600.0, 16 * 1024 * 1024
 _KEY = "keyData"
 _NO_KEY = b64encode(b"not recorded").decode()
