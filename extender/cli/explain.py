@@ -139,7 +139,12 @@ def _one_name(_: click.Context, __: click.Parameter, words: Sequence[str]) -> st
 @click.command()
 @click.argument("pod", metavar="[POD]", nargs=-1, callback=_one_name, shell_complete=pods_and_groups)
 @click.option(
-    "-f", "--filename", type=FILE, metavar="FILE", help="Pod, Deployment, Job ... to explain; -: standard input"
+    "-f",
+    "--filename",
+    type=FILE,
+    metavar="FILE",
+    help="Pod, Deployment, Job ... to explain; -: standard input. What no placement reads is not checked here:"
+    " `kubectl apply --dry-run=server`",
 )
 @partial(source_options, namespace_of="POD, if its name has none, and of the pods to list")
 @switch("-A", "--all-namespaces", help="list the pending pods of all namespaces (the default without -n)")
