@@ -14,10 +14,7 @@ from extender.table.features import BY_NAME, FeatureGates
 
 _log = logging.getLogger(__name__)
 # These settings switch features; a feature is off if its setting is false, 0 or empty.
-_SWITCHES = (
-    "leader_elect", "max_staleness_seconds", "assumed_ttl_seconds", "simulate",
-    "record",
-)  # fmt: skip
+_SWITCHES = ("leader_elect", "max_staleness_seconds", "assumed_ttl_seconds", "simulate", "record")
 _SWITCHES_OF_SERVE = ("tls_cert", "client_ca", "metrics_bind", "activate_after_seconds")
 
 
