@@ -2,6 +2,10 @@
 
 The caller cannot interrupt a running function. So the function runs in another thread, and after the deadline the
 caller continues without its answer. `end_abandoned` ends such calls later, if they run Python code.
+
+The switch of threads takes 60 us of CPU for each call (November 2026), 35 of them in the kernel. An exception raised in
+the caller's own thread would cost nothing, but would not end code in C, such as a request to a server that does not
+answer. `extender schedule` would then decide about no pod until a restart.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from contextvars import copy_context
 from functools import partial
 from math import inf
 from pathlib import Path
-from threading import Lock, Semaphore, current_thread, get_ident, main_thread
+from threading import Lock, current_thread, get_ident, main_thread
 from types import FrameType
 from typing import Any, Final, Generic, TypeVar, cast
 
@@ -27,8 +31,8 @@ from extender.runtime.threads import ParkedThreads
 
 T = TypeVar("T")
 N = TypeVar("N")
-MAX_RUNNING: Final = 64
-"""The most calls that may run in other threads at the same time. A call that never returns counts forever."""
+MAX_ABANDONED: Final = 64
+"""If this many calls run on after their deadline, no call begins. A call that never returns counts forever."""
 OFFLINE_SECONDS: Final = 4.0
 """The time limit of each call in an offline command."""
 ENDED_AFTER_SECONDS: Final = 30.0
@@ -36,7 +40,6 @@ ENDED_AFTER_SECONDS: Final = 30.0
 _MOST_STEPS: Final = 1000
 _NODES_PER_CHECK: Final = 16
 _CLOCK: Final = SystemClock()
-_places = Semaphore(MAX_RUNNING)
 _LIBRARIES = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), str(Path(__file__).parents[2]), "<frozen")
 
 
@@ -90,16 +93,16 @@ class RunningCall(Generic[T]):
         tries: how often `end_abandoned` has tried to end the call.
     """
 
-    __slots__ = ("_call", "_context", "_ends_at", "_places", "_thread", "outcome", "rule", "tries")
+    __slots__ = ("_call", "_context", "_ends_at", "_has_left", "_thread", "outcome", "rule", "tries")
 
-    def __init__(self, rule: str, call: Callable[[], T], places: Semaphore) -> None:
+    def __init__(self, rule: str, call: Callable[[], T]) -> None:
         self.rule = rule
         self.outcome: CallOutcome[T] = CallOutcome()
         self.tries = 0
         self._call = call
         self._context = copy_context()
-        self._places = places
         self._thread = 0  # 0 before the call and after it
+        self._has_left = False
         self._ends_at = inf
 
     def run(self) -> None:
@@ -116,7 +119,6 @@ class RunningCall(Generic[T]):
                 has_left = self._leave()
             except CallEnded:
                 pass
-        self._places.release()
         set_answer()  # last, so that this thread hardly competes with the caller, which then goes on
 
     def _called(self) -> Callable[[], object]:
@@ -137,6 +139,7 @@ class RunningCall(Generic[T]):
         """
         with _calls_lock:
             self._thread = 0
+            self._has_left = True
             _abandoned.discard(self)
         for _ in range(_MOST_STEPS if self.tries else 0):
             pass  # an error that is on its way arrives here, between two steps
@@ -153,7 +156,7 @@ class RunningCall(Generic[T]):
     def abandon(self, ends_at: float) -> None:
         """Lets `end_abandoned` end the call at this time, in monotonic seconds."""
         with _calls_lock:
-            if self._thread:
+            if not self._has_left:
                 self._ends_at = ends_at
                 _abandoned.add(self)
 
@@ -162,7 +165,7 @@ class RunningCall(Generic[T]):
 
         A function that runs C code, such as `time.sleep`, sees the exception only when that code returns.
         """
-        if now >= self._ends_at:
+        if self._thread and now >= self._ends_at:
             self._ends_at = now + ENDED_AFTER_SECONDS  # a rule may catch the exception, so it is raised again later
             self.tries += 1
             _raise_in(self._thread, CallEnded)
@@ -225,20 +228,15 @@ def answer_of(rule: str, call: Callable[[], T], deadline: Deadline) -> T:
 
     Raises:
         RuleUnanswered: the call did not end before the deadline; it continues, but its result is ignored. Or there is a
-            deadline, and the call was not started, because MAX_RUNNING calls are still running.
+            deadline, and the call was not started, because MAX_ABANDONED earlier calls are still running.
         RuleHangs: the deadline is an EachCall, and has passed.
     """
     if deadline.left_seconds == inf:
         return call()
-    places = _places
-    if not places.acquire(blocking=False):
-        raise RuleUnanswered(f"{rule} was not called: {MAX_RUNNING} calls of rules are still running")
-    running = RunningCall(rule, call, places)
-    try:
-        _threads.take(running)
-    except BaseException:
-        places.release()
-        raise
+    if len(_abandoned) >= MAX_ABANDONED:
+        raise RuleUnanswered(f"{rule} was not called: {MAX_ABANDONED} calls of rules are still running")
+    running = RunningCall(rule, call)
+    _threads.take(running)
     has_answered = running.outcome.wait(deadline.left_seconds)
     while not has_answered and isinstance(deadline, EachCall) and deadline.left_seconds > 0:
         has_answered = running.outcome.wait(deadline.left_seconds)

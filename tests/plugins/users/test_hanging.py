@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from threading import BoundedSemaphore, Event
+from threading import Event
 from typing import Any
 
 import pytest
@@ -24,7 +24,6 @@ from extender.errors import BindingFailed, RuleUnanswered
 from extender.framework.permit import NO_PERMITS
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.plugins.users import rule_calls
 from extender.runtime.clock import Deadline, ManualClock
 from extender.table import Table
 from tests.builders import make_node, make_pod
@@ -96,8 +95,7 @@ def test_it_is_not_reported_if_others_have_used_most_of_its_time(end: Event) -> 
 def test_a_rule_that_was_not_called_because_others_hang_is_not_reported(
     kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("extender.plugins.users.rule_calls._places", BoundedSemaphore(1))
-    rule_calls._places.acquire()
+    monkeypatch.setattr("extender.plugins.users.rule_calls.MAX_ABANDONED", 0)
     host, table = Host(), table_of(make_node("n").obj())
     rule = kind((lambda pod: None) if kind is pre_enqueue else (lambda pod, node: None)).rule("good", {}, host)
     with table.until(host.begin()), suppress(RuleUnanswered):

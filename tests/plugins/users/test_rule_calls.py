@@ -6,7 +6,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from threading import BoundedSemaphore, Event
+from threading import Event
 
 import pytest
 
@@ -14,9 +14,10 @@ from extender.errors import DeadlineExceeded, RuleHangs, RuleUnanswered
 from extender.plugins.users import pre_enqueue
 from extender.plugins.users.rule_calls import (
     ENDED_AFTER_SECONDS,
-    MAX_RUNNING,
+    MAX_ABANDONED,
     CallOutcome,
     EachCall,
+    RunningCall,
     answer_of,
     checked,
     described,
@@ -73,13 +74,13 @@ def test_a_keyboard_interrupt_outside_the_main_thread_is_a_failure_of_the_rule()
 
 
 def test_calls_that_never_return_are_limited_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("extender.plugins.users.rule_calls._places", BoundedSemaphore(MAX_RUNNING))
+    monkeypatch.setattr("extender.plugins.users.rule_calls._abandoned", set())
     end = Event()
     try:
-        for _ in range(MAX_RUNNING):
+        for _ in range(MAX_ABANDONED):
             with pytest.raises(RuleUnanswered, match=r"no decision within 0.02 s: Rule has not answered"):
                 answer_of("Rule", lambda: end.wait(60), deadline(0.02))
-        with pytest.raises(RuleUnanswered, match=f"Rule was not called: {MAX_RUNNING} calls of rules are"):
+        with pytest.raises(RuleUnanswered, match=f"Rule was not called: {MAX_ABANDONED} calls of rules are"):
             answer_of("Rule", lambda: end.wait(60), deadline())
     finally:
         end.set()
@@ -104,6 +105,28 @@ def test_a_rule_that_loops_is_ended_long_after_its_deadline(monkeypatch: pytest.
     assert wait_until(raised.value.has_returned, 30)  # type: ignore[misc]
     assert end_abandoned(now + 2 * ENDED_AFTER_SECONDS) == []
     assert answer_of("Rule", lambda: 5, deadline()) == 5
+
+
+def test_a_call_that_begins_after_its_deadline_is_ended_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("extender.plugins.users.rule_calls._abandoned", set())
+    now, end = SystemClock.monotonic(), Event()
+
+    def loops() -> None:
+        while not end.wait(0.01):
+            pass
+
+    call = RunningCall("Rule", loops)
+    call.abandon(now)
+    assert end_abandoned(now + 1) == []
+    with ThreadPoolExecutor(1) as other:
+        other.submit(call.run)
+        try:
+            assert wait_until(lambda: bool(call.place), 30)
+            end_abandoned(now + 1)
+            assert wait_until(call.outcome.is_known, 30)
+        finally:
+            end.set()
+    assert end_abandoned(now + 2 * ENDED_AFTER_SECONDS) == []
 
 
 def test_a_call_that_cannot_be_ended_is_reported_until_it_returns(monkeypatch: pytest.MonkeyPatch) -> None:
