@@ -17,6 +17,7 @@ from extender.cluster.election.leader_service import LeaderService
 from extender.cluster.election.lease import Fence, LeaderClient, LeaseClient
 from extender.cluster.http.credentials import credentials_of
 from extender.cluster.http.kube_client import KubeClient
+from extender.cluster.in_memory import InMemoryCluster
 from extender.cluster.watch.source import ClusterSource
 from extender.cluster.writers.binder import ApiBinder
 from extender.cluster.writers.statuses import ApiActivator
@@ -27,7 +28,6 @@ from extender.model.kinds import COSCHEDULING_POD_GROUPS, KINDS, Kind
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.offline.manifests.files import load
-from extender.offline.memory import InMemoryCluster
 from extender.runtime.clock import Clock
 from extender.runtime.ports import LONG_AGO, Sink, Telemetry
 from extender.runtime.text import did_you_mean, nearest

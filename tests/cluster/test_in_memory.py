@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from extender.cache.cache import Cache
+from extender.cluster.in_memory import InMemoryCluster
 from extender.errors import Conflict, NotFound
 from extender.model.kinds import KINDS
 from extender.model.pod import Pod
-from extender.offline.memory import InMemoryCluster
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Binding, Telemetry
 from tests.builders import make_node, make_pod
