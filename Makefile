@@ -88,7 +88,7 @@ test-scheduler-files: $(READY) ## compare the doctor's verdict on 1,000 generate
 	SCHEDULER_FILES=1000 $(VENV)/bin/pytest tests/policy/test_scheduler_files.py
 
 test-redaction: $(READY) ## compare decisions about 500 generated clusters with those on their redacted files; SEED=2 for others
-	REDACTED_CASES=500 $(VENV)/bin/pytest tests/offline/manifests/test_redaction.py
+	REDACTED_CASES=500 $(VENV)/bin/pytest tests/model/test_redaction.py
 
 test-controllers: $(READY) ## compare 300 drains, scale-downs and removals of nodes with a real control plane; about fifteen minutes
 	@$(VENV)/bin/python -m tests.offline.controllers.live_operations $(ARGS)

@@ -88,7 +88,7 @@ def snapshot(source: Source, output: Path, redact: bool, redact_key: Path | None
     Exit status: 0 if the file is written, even if notes on stderr say that objects are missing; 2 for wrong usage or
     input; 1 for a failure.
     """
-    from extender.offline.manifests.redaction import Redaction
+    from extender.model.redaction import Redaction
     from extender.offline.manifests.snapshot import write_snapshot
 
     if redact_key is not None and not redact:
@@ -150,8 +150,8 @@ def translate(source: Source, answer: Path, redact_key: Path) -> None:
 
     Exit status: 0, 2 for wrong usage or input, 1 for a failure.
     """
+    from extender.model.redaction import translated
     from extender.offline.manifests.files import read
-    from extender.offline.manifests.redaction import translated
 
     if str(answer) == "-" and str(source.cluster) == "-":
         raise ConfigurationError(["the answer and --cluster - cannot both read standard input"])

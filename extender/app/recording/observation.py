@@ -21,7 +21,7 @@ from extender.cache.contents import CacheSize
 from extender.config.settings import Settings
 from extender.errors import ClusterError, ConfigurationError, MalformedInput
 from extender.model.pod import Pod
-from extender.offline.manifests.redaction import Redaction
+from extender.model.redaction import Redaction
 from extender.offline.recording.lines import RecordedSettings
 from extender.offline.recording.observers import RecordedChanges, RecordedRandom, RecordingObserver
 from extender.offline.recording.recorder import IN_THE_WAY, Recorder, RotatingFiles

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from extender.model.meta import Object
+from extender.model.redaction import Redaction, without_manifests
 from extender.offline.manifests.objects import READ_KINDS
-from extender.offline.manifests.redaction import Redaction, without_manifests
 
 
 def write_snapshot(

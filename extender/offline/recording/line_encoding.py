@@ -20,7 +20,7 @@ from extender.model.devices import PendingClaim
 from extender.model.extender_config import WHOLE
 from extender.model.kinds import KINDS
 from extender.model.meta import Object
-from extender.offline.manifests.redaction import ObjectT, Redaction, without_manifests
+from extender.model.redaction import ObjectT, Redaction, without_manifests
 from extender.offline.recording.lines import (
     AttemptLine,
     CallLine,

@@ -18,7 +18,7 @@ from typing import BinaryIO
 import msgspec
 
 from extender.cache.changes import Current, Updates
-from extender.offline.manifests.redaction import Redaction
+from extender.model.redaction import Redaction
 from extender.offline.recording.line_encoding import LineEncoder
 from extender.offline.recording.lines import (
     FORMAT_VERSION,

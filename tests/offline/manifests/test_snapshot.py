@@ -14,8 +14,8 @@ import yaml
 
 from extender import Cluster
 from extender.framework.profile import Profiles
+from extender.model.redaction import Redaction
 from extender.offline.manifests import files
-from extender.offline.manifests.redaction import Redaction
 from extender.offline.manifests.snapshot import write_snapshot
 from extender.offline.state import ClusterState
 from extender.plugins.registry import default_profile

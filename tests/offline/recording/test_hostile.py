@@ -21,9 +21,9 @@ from extender.cache.cache import Cache
 from extender.errors import ConfigurationError, ExtenderError, MalformedCluster
 from extender.model.node import Node
 from extender.model.pod import Pod
+from extender.model.redaction import Redaction
 from extender.offline.documents.codes import CauseCode
 from extender.offline.manifests.objects import to_objects
-from extender.offline.manifests.redaction import Redaction
 from extender.offline.recording import recorder as recorder_module
 from extender.offline.recording.lines import RecordedSettings
 from extender.offline.recording.observers import RecordedChanges

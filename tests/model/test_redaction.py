@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from msgspec import inspect
 
 from extender import Cluster, Scenario
+from extender.model.redaction import Redaction
 from extender.offline.manifests import files
 from extender.offline.manifests.objects import READ_KINDS
-from extender.offline.manifests.redaction import Redaction
 from extender.offline.what_if.result import SimulationResult
 from tests.builders import (
     Object,
