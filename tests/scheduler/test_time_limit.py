@@ -17,12 +17,12 @@ from extender.engine.decide import SchedulingCycle
 from extender.engine.decision import Chosen
 from extender.framework.find_fit import Fit
 from extender.framework.profile import Profile, WeightedPriority
-from extender.offline.recording.lines import AttemptLine
 from extender.offline.recording.reading import Recording
 from extender.offline.recording.replay import UNDECIDED, replay
 from extender.plugins.users import OfflineHost
 from extender.policy.policy import provider
 from extender.queue.entries import Tier
+from extender.recording.lines import AttemptLine
 from extender.runtime.clock import ManualClock, TimeLimit
 from extender.scheduler.other_extenders import Extenders
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod

@@ -22,10 +22,10 @@ from extender.config.settings import Settings
 from extender.errors import ClusterError, ConfigurationError, MalformedInput
 from extender.model.pod import Pod
 from extender.model.redaction import Redaction
-from extender.offline.recording.lines import RecordedSettings
-from extender.offline.recording.observers import RecordedChanges, RecordedRandom, RecordingObserver
-from extender.offline.recording.recorder import IN_THE_WAY, Recorder, RotatingFiles
 from extender.policy.policy import parsed
+from extender.recording.lines import RecordedSettings
+from extender.recording.observers import RecordedChanges, RecordedRandom, RecordingObserver
+from extender.recording.recorder import IN_THE_WAY, Recorder, RotatingFiles
 from extender.runtime import strict_yaml
 from extender.runtime.clock import Clock, SystemClock
 from extender.runtime.product_version import product_version

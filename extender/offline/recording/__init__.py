@@ -1,10 +1,5 @@
-"""Records every change of a process's cache and every decision, and replays the decisions.
+"""Reads a recording and makes its decisions again.
 
-The cache's journal numbers its changes. The number of a change is called a moment. With each call and attempt, the
-recorder writes the moment of the last change that the decision could see. A replay applies the changes up to that
-moment to a table, and runs the same verb or scheduling cycle again. So the order in which threads ran does not matter.
-
-`observers` passes the changes and decisions of a running process to `recorder`, which writes them to a file. `lines`
-defines the format of the file, and `line_encoding` creates its lines. `reading` reads the file step by step, and
-`replay` makes the decisions again and reports differences. Start with `lines`.
+`reading` reads the file step by step, and `replay` makes the decisions again and reports differences. `upgrade`
+compares the decisions under two versions of Kubernetes. Start with `reading`; `extender.recording` defines the file.
 """

@@ -9,8 +9,9 @@ from typing import Any
 from extender.engine.decision import Chosen, Failure
 from extender.framework.status import Refusal
 from extender.model.pod import Pod
-from extender.offline.recording.line_encoding import decided_nodes, planned_nodes
-from extender.offline.recording.lines import (
+from extender.offline.recording.worlds import World
+from extender.recording.encoder import decided_nodes, planned_nodes
+from extender.recording.lines import (
     AttemptLine,
     CallLine,
     GroupLine,
@@ -20,7 +21,6 @@ from extender.offline.recording.lines import (
     from_digits,
     from_ranges,
 )
-from extender.offline.recording.worlds import World
 from extender.verbs.bind import UNFIT
 from extender.verbs.group_planning import OTHER_NODE
 

@@ -24,7 +24,8 @@ from extender.model.pod import Pod
 from extender.offline.cluster import Cluster
 from extender.offline.manifests.files import MOST_JSON_BYTES, naming_file
 from extender.offline.policy_forms import AnyPolicy
-from extender.offline.recording.lines import (
+from extender.offline.recording.steps import RecordedStep, steps_of
+from extender.recording.lines import (
     FORMAT_VERSION,
     MOST_LINE_BYTES,
     AttemptLine,
@@ -41,7 +42,6 @@ from extender.offline.recording.lines import (
     decoded_pod,
     elements,
 )
-from extender.offline.recording.steps import RecordedStep, steps_of
 from extender.table import PodInfo
 
 _GZIP = b"\x1f\x8b"

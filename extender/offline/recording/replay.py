@@ -26,7 +26,11 @@ from extender.offline.recording.differences import (
     preempt_differences,
     prioritize_differences,
 )
-from extender.offline.recording.lines import (
+from extender.offline.recording.reading import Recording, decoded_object
+from extender.offline.recording.steps import RecordedStep, naming_step
+from extender.offline.recording.worlds import Rules, World
+from extender.policy.kubernetes_versions import changes
+from extender.recording.lines import (
     AttemptLine,
     CallLine,
     CheckpointLine,
@@ -36,10 +40,6 @@ from extender.offline.recording.lines import (
     PlanLine,
     decoded_pod,
 )
-from extender.offline.recording.reading import Recording, decoded_object
-from extender.offline.recording.steps import RecordedStep, naming_step
-from extender.offline.recording.worlds import Rules, World
-from extender.policy.kubernetes_versions import changes
 from extender.runtime.clock import LATE, known_so_far
 from extender.runtime.text import MOST_ROWS, Cells, aligned, counted, cut, listed, printable
 from extender.verbs.verb import DECIDED

@@ -13,7 +13,7 @@ from extender.cache.changes import POD
 from extender.errors import MalformedCluster, MalformedInput
 from extender.extender_v1.messages import NULL
 from extender.model.meta import Object
-from extender.offline.recording.lines import (
+from extender.recording.lines import (
     AttemptLine,
     CallLine,
     CheckpointLine,

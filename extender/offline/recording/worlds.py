@@ -28,7 +28,12 @@ from extender.groups.group_tree import too_deep, waiting_members
 from extender.model.pod import Pod
 from extender.model.pod_groups import MAX_TREE_DEPTH, CompositePodGroup, GroupName, PodGroup
 from extender.offline.policy_forms import AnyPolicy
-from extender.offline.recording.lines import (
+from extender.plugins.users import OfflineHost
+from extender.policy.kubernetes_versions import upgraded
+from extender.policy.library import Library
+from extender.policy.loading import load, read
+from extender.policy.policy import Policy, parsed, provider
+from extender.recording.lines import (
     AttemptLine,
     CallLine,
     GroupLine,
@@ -39,11 +44,6 @@ from extender.offline.recording.lines import (
     decoded_pod,
     from_ranges,
 )
-from extender.plugins.users import OfflineHost
-from extender.policy.kubernetes_versions import upgraded
-from extender.policy.library import Library
-from extender.policy.loading import load, read
-from extender.policy.policy import Policy, parsed, provider
 from extender.runtime.clock import Deadline, ManualClock
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo, Table, Trial

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from extender.cache.cache import Cache
-from extender.offline.recording.lines import RecordedSettings
-from extender.offline.recording.observers import RecordedChanges, RecordingObserver
-from extender.offline.recording.recorder import LIMIT_BYTES, Recorder, RotatingFiles
+from extender.recording.lines import RecordedSettings
+from extender.recording.observers import RecordedChanges, RecordingObserver
+from extender.recording.recorder import LIMIT_BYTES, Recorder, RotatingFiles
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
 from extender.verbs.bind import Bind

@@ -24,13 +24,13 @@ from extender.model.pod import Pod
 from extender.model.redaction import Redaction
 from extender.offline.documents.codes import CauseCode
 from extender.offline.manifests.objects import to_objects
-from extender.offline.recording import recorder as recorder_module
-from extender.offline.recording.lines import RecordedSettings
-from extender.offline.recording.observers import RecordedChanges
 from extender.offline.recording.reading import Recording
-from extender.offline.recording.recorder import Recorder, RotatingFiles
 from extender.offline.recording.replay import as_text, replay, steps_text
 from extender.offline.recording.worlds import Rules
+from extender.recording import recorder as recorder_module
+from extender.recording.lines import RecordedSettings
+from extender.recording.observers import RecordedChanges
+from extender.recording.recorder import Recorder, RotatingFiles
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
 from tests.builders import make_composite_pod_group, make_node, make_pod, make_pv, make_pvc

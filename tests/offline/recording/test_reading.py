@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.errors import MalformedCluster
-from extender.offline.recording.lines import as_ranges, from_ranges
 from extender.offline.recording.reading import Recording
+from extender.recording.lines import as_ranges, from_ranges
 from tests.offline.recording.recorded import RecordedServer, record_timeline
 from tests.verbs.test_recordings import in_order_of_cause
 

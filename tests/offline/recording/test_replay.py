@@ -9,9 +9,9 @@ import pytest
 
 from extender.errors import ConfigurationError
 from extender.model.kinds import KINDS
-from extender.offline.recording.lines import CheckpointLine
 from extender.offline.recording.reading import Recording
 from extender.offline.recording.replay import MISSING, ReplayResult, replay
+from extender.recording.lines import CheckpointLine
 from tests.builders import make_node, make_pod
 from tests.offline.recording.recorded import RecordedServer, record_timeline
 from tests.recordings import Call, Mode, calls_and_events

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from extender.errors import DeadlineExceeded, ExtenderError
-from extender.offline.recording.lines import GroupLine
 from extender.offline.recording.reading import Recording
 from extender.offline.recording.replay import FAILED, PLANNED, UNDECIDED, replay
+from extender.recording.lines import GroupLine
 from extender.runtime.clock import LATE
 from extender.table.features import FeatureGates
 from tests.builders import make_composite_pod_group, make_pod, make_pod_group

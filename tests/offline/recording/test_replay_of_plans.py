@@ -15,11 +15,11 @@ from extender.cache.cache import Cache
 from extender.engine.group_members import MemberJudge
 from extender.errors import ExtenderError
 from extender.model.pod import Pod
-from extender.offline.recording.lines import CallLine, PlanLine, RecordedSettings
-from extender.offline.recording.observers import RecordedChanges, RecordedRandom, RecordingObserver
 from extender.offline.recording.reading import Recording
-from extender.offline.recording.recorder import LIMIT_BYTES, Recorder, RotatingFiles
 from extender.offline.recording.replay import PLANNED, replay
+from extender.recording.lines import CallLine, PlanLine, RecordedSettings
+from extender.recording.observers import RecordedChanges, RecordedRandom, RecordingObserver
+from extender.recording.recorder import LIMIT_BYTES, Recorder, RotatingFiles
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
 from extender.verbs.filter import Filter

@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from extender.offline.recording.lines import AttemptLine
 from extender.offline.recording.reading import Recording
 from extender.offline.recording.replay import ReplayResult, replay
+from extender.recording.lines import AttemptLine
 from tests.builders import make_node, make_pod
 from tests.offline.recording.test_replay import FULL_FIRST, policy
 from tests.scheduler.test_at_random import STEPS, Story

@@ -13,9 +13,9 @@ from extender.groups import GroupDecision, GroupStatus, Tree
 from extender.groups.group_preemption import GroupPreemption
 from extender.groups.group_tree import waiting_members
 from extender.model.pod import Pod
-from extender.offline.recording.line_encoding import DecisionHead, LineEncoder
-from extender.offline.recording.lines import EventLine, Line
-from extender.offline.recording.recorder import Recorder
+from extender.recording.encoder import DecisionHead, LineEncoder
+from extender.recording.lines import EventLine, Line
+from extender.recording.recorder import Recorder
 from extender.scheduler.scheduler_ports import EventType
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows

@@ -19,8 +19,8 @@ import msgspec
 
 from extender.cache.changes import Current, Updates
 from extender.model.redaction import Redaction
-from extender.offline.recording.line_encoding import LineEncoder
-from extender.offline.recording.lines import (
+from extender.recording.encoder import LineEncoder
+from extender.recording.lines import (
     FORMAT_VERSION,
     MOST_LINE_BYTES,
     DroppedLine,

@@ -21,7 +21,7 @@ from extender.model.extender_config import WHOLE
 from extender.model.kinds import KINDS
 from extender.model.meta import Object
 from extender.model.redaction import ObjectT, Redaction, without_manifests
-from extender.offline.recording.lines import (
+from extender.recording.lines import (
     AttemptLine,
     CallLine,
     CheckpointLine,
