@@ -17,8 +17,8 @@ from extender.framework.profile import Profiles
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.model.workloads import Namespace
-from extender.offline.manifests.objects import to_object, to_pod
 from extender.plugins.registry import default_profile
+from extender.snapshots.objects import to_object, to_pod
 from extender.table import PodInfo, Table
 from tests.builders import expression, make_node, make_pod, node_term
 

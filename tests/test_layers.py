@@ -20,8 +20,9 @@ LAYERS = [
     {"app"},
     {"ui"},
     {"web", "offline"},
+    {"recording"},
     {"verbs", "scheduler"},
-    {"extender_v1", "cluster"},
+    {"extender_v1", "cluster", "snapshots"},
     {"cache", "queue", "policy", "config"},
     {"engine"},
     {"groups"},
@@ -182,6 +183,7 @@ DOOR = {
     "extender.preemption.Candidate",
     "extender.preemption.Preemption",
     "extender.runtime",
+    "extender.snapshots",
     "extender.table.PodInfo",
     "extender.table.Table",
     "extender.table.object_index.Objects",
@@ -194,7 +196,7 @@ BESIDE_THE_DOOR = {
         "extender.extender_v1",
         "extender.framework",
         "extender.plugins",
-        "extender.scheduler.scheduler_ports.EventType",
+        "extender.recording",
         "extender.table",
         "extender.verbs",
     },
@@ -243,6 +245,19 @@ def test_answers_ask_the_engine_at_its_door(path: Path) -> None:
     named = {each for each in imported if not any(other.startswith(f"{each}.") for other in imported)}
     beyond = {each for each in named if room(each) not in ("offline", "ui", "web") and not _is_within(each, allowed)}
     assert beyond == set()
+
+
+# Whoever takes over the webhook and the loop need not read the answers: only the commands and the pages ask for them.
+ASK_FOR_ANSWERS = {"extender.app.ui", "extender.cli", "extender.ui"}
+
+
+def test_the_core_is_read_without_the_answers() -> None:
+    others = [path for path in MODULES if room(name_of(path)) != "offline"]
+    importing = {
+        name_of(path) for path in others if any(_is_within(each, {"extender.offline"}) for each in imports(path))
+    }
+    assert {name for name in importing if not _is_within(name, ASK_FOR_ANSWERS)} == set()
+    assert {name for name in ASK_FOR_ANSWERS if not any(_is_within(each, {name}) for each in importing)} == set()
 
 
 # A pod is decided in `engine.decide`. The verbs answer a part of kube-scheduler's own decision, and the group algorithm

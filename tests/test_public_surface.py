@@ -15,7 +15,7 @@ import pytest
 
 import extender
 from extender.model.meta import Object
-from extender.offline.manifests.objects import to_object
+from extender.snapshots.objects import to_object
 from extender.table import PodInfo, Table
 from tests.builders import make_node, make_pod
 from tests.framework.cluster import pod_info, table_of

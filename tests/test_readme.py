@@ -16,9 +16,9 @@ from extender.app.serve import build
 from extender.cli.source_options import DOES_NOT_FIT
 from extender.cli.status import FIELDS, table
 from extender.config.settings import Settings
-from extender.offline.manifests.files import load as load_cluster
 from extender.policy.library import Library
 from extender.policy.loading import load
+from extender.snapshots.files import load as load_cluster
 from tests.builders import make_node, make_pod
 from tests.distribution.release import newest_release
 from tests.framework.cluster import pod_info, table_of

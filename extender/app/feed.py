@@ -27,11 +27,11 @@ from extender.model.devices import ResourceClaim
 from extender.model.kinds import COSCHEDULING_POD_GROUPS, KINDS, Kind
 from extender.model.meta import Object
 from extender.model.pod import Pod
-from extender.offline.manifests.files import load
 from extender.runtime.clock import Clock
 from extender.runtime.ports import LONG_AGO, Sink, Telemetry
 from extender.runtime.text import did_you_mean, nearest
 from extender.runtime.unsettled import Evidence, Settlement, UnsettledWrites
+from extender.snapshots.files import load
 from extender.table.features import FeatureGates
 from extender.web.metrics import Metrics
 

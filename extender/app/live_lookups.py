@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from extender.cluster.first_call import FIRST_CALL_SECONDS, FORBIDDEN, NEEDED, connection_advice, reported_version
 from extender.cluster.http.credentials import credentials_of
 from extender.cluster.http.kube_client import KubeClient, error_of
 from extender.cluster.http.port_forward import ForwardedReplica
@@ -22,7 +23,6 @@ from extender.errors import ClusterError
 from extender.framework.profile import Profile
 from extender.model.kinds import KINDS
 from extender.model.pod import Pod
-from extender.offline.live import CONNECT_SECONDS, FORBIDDEN, NEEDED, connection_advice, reported_version
 from extender.policy.kubernetes_versions import followed
 from extender.policy.policy import Policy
 from extender.runtime.threads import LastingThread
@@ -60,13 +60,13 @@ def readable(settings: Settings) -> tuple[list[str], list[str]]:
 
     Raises:
         ConfigurationError: the credentials cannot be used.
-        ClusterError: the API server does not answer within CONNECT_SECONDS, or nodes or pods may not be listed.
+        ClusterError: the API server does not answer within FIRST_CALL_SECONDS, or nodes or pods may not be listed.
     """
     names: list[str] = []
     notes: list[str] = []
     with closing(KubeClient(credentials_of(settings.access))) as client:
         for kind in (KINDS[name] for name in settings.watch_kinds or KINDS if name in KINDS):
-            with connection_advice(), client.get(kind.path, {"limit": "1"}, CONNECT_SECONDS) as response:
+            with connection_advice(), client.get(kind.path, {"limit": "1"}, FIRST_CALL_SECONDS) as response:
                 body = response.read()
             if response.status not in (401, FORBIDDEN):
                 names.append(kind.name)

@@ -114,7 +114,7 @@ def _names(ctx: click.Context, kind: str, namespace: str = "") -> list[tuple[str
     if (cluster := ctx.params.get("cluster")) and str(cluster) == "-":
         return []  # the cluster comes from standard input, where the user is typing
     if cluster:
-        from extender.offline.manifests.files import load
+        from extender.snapshots.files import load
 
         objects = load(cluster)
         return [(obj.namespace, obj.name) for obj in objects if type(obj).__name__ == kind]

@@ -89,7 +89,7 @@ def snapshot(source: Source, output: Path, redact: bool, redact_key: Path | None
     input; 1 for a failure.
     """
     from extender.model.redaction import Redaction
-    from extender.offline.manifests.snapshot import write_snapshot
+    from extender.snapshots.files import write_snapshot
 
     if redact_key is not None and not redact:
         raise ConfigurationError(["--redact-key needs --redact"])
@@ -124,7 +124,7 @@ def _key(path: Path) -> bytes:
     advice = f"`head -c 32 /dev/urandom | base64 > {path}` makes a key"
     if not path.exists():
         raise ConfigurationError([f"{path}: no such file; {advice}"])
-    from extender.offline.manifests.files import naming_file
+    from extender.snapshots.files import naming_file
 
     with naming_file(path):
         key = path.read_bytes().strip()
@@ -151,7 +151,7 @@ def translate(source: Source, answer: Path, redact_key: Path) -> None:
     Exit status: 0, 2 for wrong usage or input, 1 for a failure.
     """
     from extender.model.redaction import translated
-    from extender.offline.manifests.files import read
+    from extender.snapshots.files import read
 
     if str(answer) == "-" and str(source.cluster) == "-":
         raise ConfigurationError(["the answer and --cluster - cannot both read standard input"])

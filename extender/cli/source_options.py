@@ -136,8 +136,8 @@ class Source:
             MalformedInput: a file has no pods or templates.
             OSError: a file cannot be read.
         """
-        from extender.offline.manifests.files import read
         from extender.offline.manifests.templates import read_workloads
+        from extender.snapshots.files import read
 
         if [*map(str, filenames), str(self.cluster)].count("-") > 1:
             raise ConfigurationError(["-f - and --cluster - cannot both read standard input"])

@@ -313,7 +313,7 @@ def _node(argument: str) -> tuple[str | Node, int]:
         if not path.is_file():
             return name, count
     from extender.model.node import Node
-    from extender.offline.manifests.files import load
+    from extender.snapshots.files import load
 
     nodes = [obj for obj in load(path) if isinstance(obj, Node)]
     if len(nodes) != 1:

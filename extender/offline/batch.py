@@ -10,10 +10,10 @@ import msgspec
 from extender.errors import ExtenderError
 from extender.framework.profile import Profiles
 from extender.offline.explain.explanation import Explanation
-from extender.offline.manifests.objects import to_objects
 from extender.offline.state import ClusterState
 from extender.policy.loading import read as read_policy
 from extender.runtime.questions import time_limit
+from extender.snapshots.objects import to_objects
 
 Answer = dict[str, Any]
 

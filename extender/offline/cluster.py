@@ -18,8 +18,6 @@ from extender.offline.explain.group import GroupExplanation, explain_group
 from extender.offline.explain.overview import PendingGroup, PendingPod, pending, pending_pods
 from extender.offline.frames import Listing
 from extender.offline.manifests.admission import Admitted
-from extender.offline.manifests.objects import to_objects, to_pod
-from extender.offline.manifests.snapshot import write_snapshot
 from extender.offline.manifests.templates import Workload, required_workload
 from extender.offline.nodes import NodeUsage, node_usage
 from extender.offline.policy_forms import AnyPolicy, profiles_of
@@ -31,6 +29,7 @@ from extender.offline.what_if.scenario import Scenario
 from extender.offline.what_if.simulation import Progress
 from extender.plugins.registry import default_profile
 from extender.runtime.text import counted
+from extender.snapshots.objects import to_objects, to_pod
 
 CONFLICT = 409
 
@@ -255,6 +254,8 @@ class Cluster:
         Snapshots that are redacted with the same `key` have equal hashes for equal names. With that key, `translate`
         replaces the hashes in an answer by the names.
         """
+        from extender.snapshots.files import write_snapshot  # the YAML parser is needed only here
+
         redaction = Redaction(key) if redact else None
         return write_snapshot(
             self._state.every_object(),

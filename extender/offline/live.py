@@ -7,20 +7,21 @@ cluster, and by `Cluster.from_kubeconfig`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
 from urllib.parse import quote, urlencode
 
 import msgspec
 
+from extender.cluster.first_call import FIRST_CALL_SECONDS, FORBIDDEN, NEEDED, connection_advice, reported_version
 from extender.cluster.http.credentials import credentials_of, merged
 from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.watch.api_objects import decoders, list_all
 from extender.config.cluster_access import ClusterAccess
-from extender.errors import ClusterError, ConfigurationError, NotFound, Refused
+from extender.errors import ClusterError, ConfigurationError, NotFound
 from extender.framework.profile import Profiles
 from extender.model.kinds import KINDS, OFFLINE_KINDS, Kind
 from extender.model.meta import Object
@@ -28,8 +29,6 @@ from extender.model.pod import Pod
 from extender.offline.explain.condition import WrittenEvent
 from extender.offline.state import ClusterState
 
-# An answer needs these kinds. If another kind cannot be read, a note says what the answer leaves out.
-NEEDED = ("Node", "Pod")
 _SUBJECTS = {
     "volumes": ("PersistentVolume", "PersistentVolumeClaim", "StorageClass"),
     "limits of attached volumes": ("CSINode", "CSIDriver", "VolumeAttachment"),
@@ -48,8 +47,6 @@ _SUBJECTS = {
 }
 """The part that an answer leaves out if one of these kinds cannot be read."""
 _LEFT_OUT = {kind: subject for subject, kinds in _SUBJECTS.items() for kind in kinds}
-CONNECT_SECONDS = 4.0
-FORBIDDEN = 403
 _USER = re.compile(r'User ("[^"]*") cannot list')
 _CONCURRENT_LISTS = 8
 _MOST_NAMES = 500
@@ -84,12 +81,12 @@ def read_cluster(access: ClusterAccess, namespace: str = "default", watch: Seque
 
     Raises:
         ConfigurationError: the kubeconfig cannot be used.
-        ClusterError: the API server does not answer within CONNECT_SECONDS, or fails to list nodes or pods; or this
+        ClusterError: the API server does not answer within FIRST_CALL_SECONDS, or fails to list nodes or pods; or this
             user may list neither nodes nor pods.
     """
     credentials = credentials_of(access)
     with connection_advice():
-        credentials.load().endpoint.dial(CONNECT_SECONDS).close()
+        credentials.load().endpoint.dial(FIRST_CALL_SECONDS).close()
     kinds = list({**OFFLINE_KINDS, **{kind.name: kind for kind in watch}}.values())
     with closing(KubeClient(credentials)) as client:
         version = _version_if_served(client)
@@ -168,31 +165,6 @@ def events_of(access: ClusterAccess, pod: Pod) -> list[WrittenEvent]:
             return []
     events = [each.shown for each in found]
     return sorted(events, key=lambda event: event.at.timestamp() if event.at else 0.0, reverse=True)
-
-
-@contextmanager
-def connection_advice() -> Iterator[None]:
-    """Adds advice to the error if the `with` block cannot connect to the API server."""
-    try:
-        yield
-    except Refused as error:
-        raise ClusterError(
-            f"{error}; check that the API server is up, and the server address in the kubeconfig's context"
-        ) from None
-
-
-class _VersionInfo(msgspec.Struct, rename="camel"):
-    """The part of apimachinery's version.Info that matters here."""
-
-    git_version: str = ""
-
-
-_VERSION = msgspec.json.Decoder(_VersionInfo)
-
-
-def reported_version(client: KubeClient) -> str:
-    """Returns the version of the API server, as v1.37.1. Raises ClusterError if it is not served in time."""
-    return client.call_for(_VERSION.decode, "GET", "/version", b"", timeout_seconds=CONNECT_SECONDS).git_version
 
 
 def _version_if_served(client: KubeClient) -> str:

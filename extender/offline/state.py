@@ -18,12 +18,12 @@ from extender.model.pod import Pod
 from extender.model.workloads import PodDisruptionBudget, PriorityClass
 from extender.offline.manifests import schema
 from extender.offline.manifests.admission import Admitted, admit
-from extender.offline.manifests.objects import completed, to_pod
 from extender.offline.manifests.templates import workload_of
 from extender.offline.manifests.validation.structure import is_stored
 from extender.plugins.registry import default_profile
 from extender.policy.kubernetes_versions import followed
 from extender.runtime.text import did_you_mean, nearest, with_suggestion
+from extender.snapshots.objects import completed, to_pod
 from extender.table import PodInfo, Table
 from extender.table.object_index import Objects
 
@@ -73,7 +73,7 @@ class ClusterState:
 
         `notes` gets remarks on what was left out.
         """
-        from extender.offline.manifests.files import read_snapshot  # the YAML parser is needed only here
+        from extender.snapshots.files import read_snapshot  # the YAML parser is needed only here
 
         stored = read_snapshot(path, profiles.watch if profiles else (), notes)
         return cls(stored.objects, profiles, kubernetes_version=stored.kubernetes_version)

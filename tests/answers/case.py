@@ -10,9 +10,9 @@ from extender.framework.profile import Profiles
 from extender.offline.cluster import Cluster
 from extender.offline.explain.changes.acceptance import limits_of
 from extender.offline.explain.explanation import Explanation
-from extender.offline.manifests.objects import to_objects
 from extender.offline.state import ClusterState
 from extender.policy.loading import read
+from extender.snapshots.objects import to_objects
 from tests.builders import Object
 
 Faults = Iterator[str]

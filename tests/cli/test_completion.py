@@ -108,7 +108,7 @@ def test_names_that_a_shell_would_run_are_not_offered(tmp_path: Path) -> None:
 
 def test_standard_input_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[object] = []
-    monkeypatch.setattr("extender.offline.manifests.files.load", lambda path: read.append(path) or [])
+    monkeypatch.setattr("extender.snapshots.files.load", lambda path: read.append(path) or [])
     assert complete("explain", "--cluster", "-", "web") == []
     assert read == []
 

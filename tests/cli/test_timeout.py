@@ -158,7 +158,7 @@ def member(name: str) -> dict[str, Any]:
 def test_members_that_a_gang_lacks_are_counted_and_not_built() -> None:
     def changes() -> list[str]:
         from extender import Cluster
-        from extender.offline.manifests.objects import to_objects
+        from extender.snapshots.objects import to_objects
 
         cluster = Cluster(
             to_objects([make_node("n").capacity(cpu="8", pods="110").obj(), gang(NOT_BUILT), member("a")])
@@ -171,7 +171,7 @@ def test_members_that_a_gang_lacks_are_counted_and_not_built() -> None:
 def test_a_gang_that_no_cluster_holds_is_counted_and_not_built() -> None:
     def counts() -> tuple[int, int, bool]:
         from extender import Cluster
-        from extender.offline.manifests.objects import to_objects
+        from extender.snapshots.objects import to_objects
 
         cluster = Cluster(to_objects([make_node("n").capacity(cpu="8", pods="110").obj(), gang(NOT_BUILT)]))
         result = cluster.capacity([member("a")])

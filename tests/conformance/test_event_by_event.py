@@ -22,11 +22,11 @@ from extender.errors import ExtenderError, IllegalTransition, MalformedCluster, 
 from extender.framework.profile import Profiles
 from extender.model.meta import Object as Known
 from extender.model.pod import Pod
-from extender.offline.manifests.objects import to_object, with_defaults
 from extender.offline.state import ClusterState
 from extender.policy.loading import read as policy
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
+from extender.snapshots.objects import to_object, with_defaults
 from extender.table import PodInfo, Table
 from tests.builders import Object
 from tests.conformance.cases import KINDS, named

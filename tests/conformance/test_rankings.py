@@ -19,9 +19,9 @@ from extender.framework.profile import Profile, Profiles
 from extender.framework.rankings import Rankings
 from extender.framework.status import Code
 from extender.model.pod import Pod
-from extender.offline.manifests.objects import to_object, with_defaults
 from extender.offline.state import ClusterState
 from extender.policy.loading import read as policy
+from extender.snapshots.objects import to_object, with_defaults
 from extender.table import PodInfo
 from tests.builders import Object
 from tests.conformance.cases import KINDS, named

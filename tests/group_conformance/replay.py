@@ -40,10 +40,10 @@ from extender.groups.topology_placements import domains
 from extender.model.devices import ResourceClaim
 from extender.model.pod import Pod
 from extender.model.pod_groups import CompositePodGroup, PodGroup
-from extender.offline.manifests.objects import to_objects
 from extender.offline.state import ClusterState
 from extender.plugins.registry import default_profile
 from extender.runtime.ports import Nominating
+from extender.snapshots.objects import to_objects
 from extender.table import PodInfo, Table, Trial
 from extender.table.features import BY_NAME, FeatureGates
 from extender.table.labels import Rows

@@ -32,7 +32,7 @@ for thread in threads: thread.join()
 FIRST_CALLS = {
     "a filter call": f"from extender.extender_v1.codec import decode_args\ndef call(): decode_args({FILTER!r})",
     "a pod given to the library": f"""
-from extender.offline.manifests.objects import to_pod
+from extender.snapshots.objects import to_pod
 def call(): to_pod(msgspec.json.decode({POD!r}))""",
     "a pod of a watch": f"""
 from extender.model.kinds import KINDS
@@ -66,6 +66,6 @@ def test_all_decoders_are_built_at_import() -> None:
         "cluster/watch/api_objects.py",
         "model/kinds.py: msgspec.json.Decoder(kind.type)",
         "model/kinds.py: msgspec.json.decode(data, type=kind)",
-        "offline/manifests/files.py: msgspec.json.decode(data, type=msgspec.Raw)",
+        "snapshots/files.py: msgspec.json.decode(data, type=msgspec.Raw)",
     )
     assert [each for each in late if not each.startswith(excepted)] == []

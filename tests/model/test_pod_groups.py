@@ -13,8 +13,7 @@ from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.model.pod_groups import CompositePodGroup, PodGroup
 from extender.model.redaction import Redaction
-from extender.offline.manifests.files import load
-from extender.offline.manifests.snapshot import write_snapshot
+from extender.snapshots.files import load, write_snapshot
 from tests.builders import ZONE, make_composite_pod_group, make_pod, make_pod_group, make_priority_class
 
 TREE = (

@@ -19,9 +19,9 @@ from msgspec import inspect
 
 from extender import Cluster, Scenario
 from extender.model.redaction import Redaction
-from extender.offline.manifests import files
-from extender.offline.manifests.objects import READ_KINDS
 from extender.offline.what_if.result import SimulationResult
+from extender.snapshots import files
+from extender.snapshots.objects import READ_KINDS
 from tests.builders import (
     Object,
     make_alternative,

@@ -120,7 +120,7 @@ def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_a_server_that_says_nothing_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("extender.offline.live.CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr("extender.offline.live.FIRST_CALL_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent, fake_api() as api:
         document = yaml.safe_load(api.kubeconfig(tmp_path).read_text())
         document["clusters"][0]["cluster"] = {"server": f"http://127.0.0.1:{silent.getsockname()[1]}"}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from extender import Cluster
-from extender.offline.manifests.objects import to_object, with_defaults
 from extender.offline.nodes import all_nodes
 from extender.offline.state import ClusterState
 from extender.policy.loading import read
+from extender.snapshots.objects import to_object, with_defaults
 from tests.builders import (
     NodeBuilder,
     Object,

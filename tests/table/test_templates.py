@@ -9,7 +9,7 @@ from weakref import ref
 
 import pytest
 
-from extender.offline.manifests.objects import to_pod
+from extender.snapshots.objects import to_pod
 from extender.table import PodInfo
 from extender.table.podinfo import Templates
 from tests.builders import PodBuilder, make_pod

@@ -10,7 +10,7 @@ import pytest
 
 from extender.cache.debugger import differences
 from extender.model.node import Node
-from extender.offline.manifests.objects import to_pod
+from extender.snapshots.objects import to_pod
 from extender.table import PodInfo, Table
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.table.test_templates import CHANGES

@@ -12,10 +12,10 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from extender.app.ui import LookOf, look_at_cluster, look_at_recording, providers
-from extender.offline.manifests.objects import to_objects
-from extender.offline.manifests.snapshot import write_snapshot
 from extender.offline.state import ClusterState
 from extender.runtime.product_version import product_commit, product_version
+from extender.snapshots.files import write_snapshot
+from extender.snapshots.objects import to_objects
 from extender.ui.documents import Choices
 from extender.ui.site import Site
 from extender.web.access import UI

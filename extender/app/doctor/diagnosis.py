@@ -36,7 +36,6 @@ from extender.model.extender_config import ExtenderConfig
 from extender.model.kinds import KINDS
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.offline.state import ClusterState
 from extender.plugins.registry import users_rules
 from extender.plugins.users import custom_rules
 from extender.plugins.users.post_filter import CustomPostFilter
@@ -47,7 +46,7 @@ from extender.plugins.users.rule_calls import described
 from extender.policy.policy import Policy
 from extender.runtime.text import counted
 from extender.scheduler.rule_preemption import check_preemption
-from extender.table import PodInfo
+from extender.table import PodInfo, Table
 
 _OF_THE_LOOP = (CustomPreEnqueue, CustomQueueSort, CustomPostFilter)
 _MOST_SECONDS = 0.1  # a slower rule delays kube-scheduler too much, because it runs for every pod
@@ -55,15 +54,17 @@ _MOST_SECONDS = 0.1  # a slower rule delays kube-scheduler too much, because it 
 
 def check_rule_costs(profiles: Sequence[Profile], nodes: Sequence[Node]) -> Iterator[Finding]:
     """Measures how long each user's rule takes to judge an empty pod on all of these nodes."""
-    state, pod = ClusterState(nodes), PodInfo(Pod())
+    table, pod = Table(), PodInfo(Pod())
+    for node in nodes:
+        table.set_node(node)
     rules = {rule.name: rule for profile in profiles for rule in users_rules(profile)}
     for name, rule in rules.items():
         began = time.perf_counter()
         try:
             if isinstance(rule, CustomPredicate):
-                rule.prepare(pod, state.table).refuse(state.table.nodes.rows)
+                rule.prepare(pod, table).refuse(table.nodes.rows)
             else:
-                rule.prepare(pod, state.table, state.table.nodes.rows)
+                rule.prepare(pod, table, table.nodes.rows)
         except Exception as error:  # a user's rule may raise any exception
             yield warn(
                 "rule-cost",

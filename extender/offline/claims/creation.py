@@ -34,9 +34,9 @@ from extender.model.workloads import StatefulSet
 from extender.offline.manifests.admission import Admitted
 from extender.offline.manifests.companions import admitted
 from extender.offline.manifests.templates import COMPLETION_INDEX, POD_INDEX, POD_NAME, Workload
-from extender.offline.manifests.wording import plain
 from extender.offline.state import ClusterState
 from extender.plugins.volume_binding import bound
+from extender.snapshots.wording import plain
 from extender.table.object_index import Objects
 from extender.volumes.accessibility import free_volumes, reserved_volume
 from extender.volumes.node_volumes import node_term

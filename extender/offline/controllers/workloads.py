@@ -18,10 +18,10 @@ from extender.model.workloads import PriorityClass, ReplicaSet, StatefulSet
 from extender.offline.claims.creation import is_of_stateful_set, replica
 from extender.offline.controllers.replicas import counts_terminating, deletion_order
 from extender.offline.manifests.admission import admit
-from extender.offline.manifests.objects import SYSTEM_CLASSES, to_pod
 from extender.offline.manifests.templates import POD_HASH, stored_workload
 from extender.offline.state import ClusterState
 from extender.runtime.text import did_you_mean, nearest, whole_number
+from extender.snapshots.objects import SYSTEM_CLASSES, to_pod
 from extender.table import PodInfo
 
 # kubectl's name for a kind of workload -> the kind.

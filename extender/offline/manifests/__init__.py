@@ -1,8 +1,8 @@
-"""Reads manifests and snapshots, and fills in what an API server would fill in.
+"""Reads manifests that users write, and fills in what an API server would fill in.
 
-The input is files, directories, standard input or dicts. The result is objects, or an error of one line that says what
-is wrong and where. A snapshot is read leniently, because an API server wrote it (`files`, `objects`). A pod that a user
-writes is checked for unknown fields and wrong types (`schema`) and for what the API server would refuse (`validation`),
-taken out of its Deployment or Job (`templates`), and completed or refused as admission would do it (`admission`,
-`limit_ranges`, `pod_level`). `snapshot` writes snapshots. Start reading at `files` and `templates`.
+The input is files, directories, standard input or dicts. The result is pods, or an error of one line that says what is
+wrong and where. A pod that a user writes is checked for unknown fields and wrong types (`schema`) and for what the API
+server would refuse (`validation`), taken out of its Deployment or Job (`templates`), and completed or refused as
+admission would do it (`admission`, `limit_ranges`, `pod_level`). Start reading at `templates`. `extender.snapshots`
+reads clusters.
 """

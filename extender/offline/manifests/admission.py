@@ -30,8 +30,8 @@ from extender.model.pod import (
 from extender.model.quantity import NANO_PER_MILLI, ResourceList, milli_from_nano, nano
 from extender.model.workloads import PriorityClass, ResourceQuota, RuntimeClass, TimedToleration
 from extender.offline.manifests import limit_ranges, pod_level, tolerations
-from extender.offline.manifests.objects import DEFAULT_SCHEDULER, SYSTEM_CLASSES, admitted_priority, refused, with_ports
 from extender.offline.manifests.validation import placement, resources
+from extender.snapshots.objects import DEFAULT_SCHEDULER, SYSTEM_CLASSES, admitted_priority, refused, with_ports
 from extender.table.object_index import Objects
 
 T = TypeVar("T", bound=Object)

@@ -17,9 +17,9 @@ from extender.model.pod_groups import CompositePodGroup, PodGroup, SchedulingGro
 from extender.model.storage import PersistentVolumeClaim
 from extender.model.workloads import Namespace, PriorityClass
 from extender.offline.manifests import limit_ranges, schema
-from extender.offline.manifests.objects import READ_KINDS, admitted_priority, identified, named, refused, to_object
 from extender.offline.manifests.validation import groups_and_claims
-from extender.offline.manifests.versions import applied
+from extender.snapshots.objects import READ_KINDS, admitted_priority, identified, named, refused, to_object
+from extender.snapshots.versions import applied
 from extender.table.object_index import Objects
 
 _CHECKED = frozenset(

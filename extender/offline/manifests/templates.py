@@ -16,11 +16,11 @@ from extender.model.meta import Object
 from extender.model.workloads import StatefulSet
 from extender.offline.manifests import schema
 from extender.offline.manifests.companions import companion
-from extender.offline.manifests.objects import READ_KINDS, named
 from extender.offline.manifests.validation import structure
-from extender.offline.manifests.versions import WORKLOADS, applied, is_kubernetes
-from extender.offline.manifests.wording import plain
 from extender.runtime import strict_yaml
+from extender.snapshots.objects import READ_KINDS, named
+from extender.snapshots.versions import WORKLOADS, applied, is_kubernetes
+from extender.snapshots.wording import plain
 
 Dict = dict[str, Any]
 

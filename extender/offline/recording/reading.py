@@ -22,7 +22,6 @@ from extender.model.kinds import ADMISSION_KINDS, DECODERS, KINDS
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.offline.cluster import Cluster
-from extender.offline.manifests.files import MOST_JSON_BYTES, naming_file
 from extender.offline.policy_forms import AnyPolicy
 from extender.offline.recording.steps import RecordedStep, steps_of
 from extender.recording.lines import (
@@ -42,6 +41,7 @@ from extender.recording.lines import (
     decoded_pod,
     elements,
 )
+from extender.snapshots.files import MOST_JSON_BYTES, naming_file
 from extender.table import PodInfo
 
 _GZIP = b"\x1f\x8b"

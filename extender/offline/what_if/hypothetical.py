@@ -17,11 +17,11 @@ from extender.model.node import Node
 from extender.model.pod_groups import PodGroup, SchedulingGroup
 from extender.offline.controllers.fresh_nodes import from_manifest
 from extender.offline.manifests.companions import companion
-from extender.offline.manifests.objects import to_object, with_defaults
 from extender.offline.manifests.templates import Workload, required_workload
 from extender.offline.state import ClusterState
 from extender.offline.what_if.scenario import Scenario, apply
 from extender.offline.what_if.simulation import Simulation
+from extender.snapshots.objects import to_object, with_defaults
 
 _MOST_NODES = 1000
 _MOST_PODS = 10_000

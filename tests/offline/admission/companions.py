@@ -16,9 +16,9 @@ from extender.errors import MalformedCluster
 from extender.model.meta import Object as Model
 from extender.offline.claims.creation import create_companions
 from extender.offline.manifests.companions import companion
-from extender.offline.manifests.objects import to_object, to_objects
 from extender.offline.manifests.templates import Workload
 from extender.offline.state import ClusterState
+from extender.snapshots.objects import to_object, to_objects
 from tests.builders import Object, make_namespace
 from tests.offline.admission import world
 from tests.offline.admission.comparing import Outcome, created, plain

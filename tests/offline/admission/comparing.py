@@ -12,9 +12,9 @@ import msgspec
 from extender.errors import MalformedCluster
 from extender.model.pod import Pod, Toleration
 from extender.model.quantity import nano
-from extender.offline.manifests.objects import to_objects, to_pod
 from extender.offline.manifests.templates import required_workload
 from extender.offline.state import ClusterState
+from extender.snapshots.objects import to_objects, to_pod
 from tests.builders import Object
 from tests.offline.admission import world
 from tests.stock.api_client import RESOURCES, ApiClient, ApiError

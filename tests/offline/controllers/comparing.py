@@ -6,10 +6,10 @@ import re
 
 from extender.model.pod import Pod
 from extender.model.storage import PersistentVolumeClaim
-from extender.offline.manifests.objects import to_objects, to_pod
 from extender.offline.state import ClusterState
 from extender.offline.what_if.scenario import Scenario, apply
 from extender.offline.what_if.simulation import Simulation
+from extender.snapshots.objects import to_objects, to_pod
 from tests.builders import Object
 from tests.offline.admission.comparing import comparable
 from tests.offline.controllers import world

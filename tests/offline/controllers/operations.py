@@ -8,10 +8,10 @@ from random import Random
 from typing import Any
 
 from extender.offline.controllers.workloads import in_order
-from extender.offline.manifests.objects import to_objects
 from extender.offline.state import ClusterState
 from extender.offline.what_if.scenario import Scenario, apply
 from extender.offline.what_if.simulation import Simulation
+from extender.snapshots.objects import to_objects
 from tests.builders import Object
 
 _KINDS = ("Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "Job", "DaemonSet", "Pod")

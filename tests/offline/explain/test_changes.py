@@ -19,8 +19,8 @@ from extender.offline.cluster import Cluster
 from extender.offline.explain.changes.smaller_requests import lowered
 from extender.offline.explain.changes.suggestion import SuggestedChange
 from extender.offline.explain.explanation import Explanation
-from extender.offline.manifests.objects import to_object, with_defaults
 from extender.policy.loading import read
+from extender.snapshots.objects import to_object, with_defaults
 from tests.builders import (
     Object,
     expression,

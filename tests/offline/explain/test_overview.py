@@ -10,9 +10,9 @@ import pytest
 from extender import Cluster
 from extender.offline.explain.overview import as_text, none_pending
 from extender.offline.html.charts import by_cause
-from extender.offline.manifests.objects import to_objects
 from extender.offline.state import ClusterState
 from extender.runtime.text import age
+from extender.snapshots.objects import to_objects
 from tests.builders import make_node, make_pod
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

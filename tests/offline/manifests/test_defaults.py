@@ -11,7 +11,7 @@ from extender.errors import MalformedCluster
 from extender.model.kinds import KINDS
 from extender.model.meta import Object
 from extender.model.pod import Pod
-from extender.offline.manifests.objects import CLUSTER_SCOPED, with_defaults
+from extender.snapshots.objects import CLUSTER_SCOPED, with_defaults
 from tests.builders import make_namespace, make_node, make_pod, make_priority_class, make_service
 
 NAMESPACED = {

@@ -23,7 +23,6 @@ from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.model.redaction import Redaction
 from extender.offline.documents.codes import CauseCode
-from extender.offline.manifests.objects import to_objects
 from extender.offline.recording.reading import Recording
 from extender.offline.recording.replay import as_text, replay, steps_text
 from extender.offline.recording.worlds import Rules
@@ -33,6 +32,7 @@ from extender.recording.observers import RecordedChanges
 from extender.recording.recorder import Recorder, RotatingFiles
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
+from extender.snapshots.objects import to_objects
 from tests.builders import make_composite_pod_group, make_node, make_pod, make_pv, make_pvc
 from tests.offline.recording.recorded import RecordedServer, record_timeline
 

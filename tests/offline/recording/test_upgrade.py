@@ -6,10 +6,10 @@ from dataclasses import fields
 
 import pytest
 
-from extender.offline.manifests.objects import to_objects
 from extender.offline.recording import upgrade
 from extender.offline.recording.upgrade import SEVERAL, as_text, check
 from extender.offline.state import ClusterState
+from extender.snapshots.objects import to_objects
 from extender.table.features import Behaviours
 from tests.builders import ZONE, Object, make_node, make_pod
 

@@ -12,11 +12,11 @@ from extender import Cluster
 from extender.errors import ConfigurationError, UnknownPod
 from extender.framework.profile import Profiles
 from extender.model.storage import CSIStorageCapacity
-from extender.offline.manifests.objects import to_objects, to_pod
 from extender.offline.state import ClusterState
 from extender.offline.what_if.capacity import as_text
 from extender.offline.what_if.simulation import Simulation
 from extender.policy.loading import read
+from extender.snapshots.objects import to_objects, to_pod
 from extender.table import PodInfo
 from tests.builders import (
     Object,

@@ -11,12 +11,12 @@ import yaml
 from extender import Cluster
 from extender.errors import MalformedCluster
 from extender.offline.explain.explanation import explain_workload
-from extender.offline.manifests.objects import to_objects
 from extender.offline.manifests.templates import Workload, read_workloads, required_workload
 from extender.offline.state import ClusterState
 from extender.offline.what_if.hypothetical import answer_simulation
 from extender.offline.what_if.result import SimulationResult
 from extender.offline.what_if.scenario import Scenario
+from extender.snapshots.objects import to_objects
 from tests.builders import (
     Object,
     expression,

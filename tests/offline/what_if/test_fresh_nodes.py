@@ -11,9 +11,9 @@ from extender.model.devices import ResourceSlice
 from extender.model.node import Node
 from extender.model.storage import CSINode, CSIStorageCapacity
 from extender.offline.controllers.fresh_nodes import FreshNodes, copies_of, from_manifest
-from extender.offline.manifests.objects import to_object, to_objects
 from extender.offline.state import ClusterState
 from extender.offline.what_if.scenario import Scenario
+from extender.snapshots.objects import to_object, to_objects
 from tests.builders import Object, make_node, make_pod, make_resource_slice
 
 HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"

@@ -14,7 +14,6 @@ from extender import Cluster
 from extender.errors import MalformedCluster
 from extender.offline.html import rendering
 from extender.offline.html.rendering import SiteLinks
-from extender.offline.manifests.objects import to_objects
 from extender.offline.manifests.templates import read_workloads
 from extender.offline.state import ClusterState
 from extender.offline.what_if.capacity import as_text as capacity_text
@@ -23,6 +22,7 @@ from extender.offline.what_if.group_counts import by_place
 from extender.offline.what_if.hypothetical import answer_simulation
 from extender.offline.what_if.result import SimulationResult, as_text
 from extender.offline.what_if.scenario import Scenario
+from extender.snapshots.objects import to_objects
 from tests.builders import (
     Object,
     make_composite_pod_group,

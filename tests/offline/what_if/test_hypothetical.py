@@ -18,11 +18,11 @@ from extender.config.settings import Settings
 from extender.framework.profile import Profiles
 from extender.model.kinds import KINDS
 from extender.model.meta import Object
-from extender.offline.manifests.objects import to_object
 from extender.plugins.registry import default_profile
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
 from extender.runtime.unsettled import UnsettledWrites
+from extender.snapshots.objects import to_object
 from extender.web.answers import Answer
 from extender.web.app import PageServer
 from tests.builders import make_claim, make_device_class, make_node, make_pod, make_request, make_resource_slice, stored

@@ -15,11 +15,11 @@ import yaml
 from extender import Cluster
 from extender.framework.profile import Profiles
 from extender.model.redaction import Redaction
-from extender.offline.manifests import files
-from extender.offline.manifests.snapshot import write_snapshot
 from extender.offline.state import ClusterState
 from extender.plugins.registry import default_profile
 from extender.policy.loading import read as policy
+from extender.snapshots import files
+from extender.snapshots.files import write_snapshot
 from extender.table.features import DEFAULT_FEATURES
 from tests.builders import Object, make_node, make_pod
 from tests.conformance.answered import answered

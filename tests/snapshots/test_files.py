@@ -17,9 +17,9 @@ from extender.model.kinds import KINDS
 from extender.model.meta import Object
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.offline.manifests import files
 from extender.offline.manifests.companions import companion
-from extender.offline.manifests.files import load
+from extender.snapshots import files
+from extender.snapshots.files import load
 from tests.builders import make_node, make_pod
 
 NODE, POD = make_node("n").created("2026-11-21T09:00:00Z").obj(), make_pod("p").node("n").obj()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from extender.errors import MalformedCluster
-from extender.offline.manifests.objects import to_object
+from extender.snapshots.objects import to_object
 from tests.builders import Object
 
 

@@ -18,8 +18,8 @@ from extender.model.meta import CustomObject, Object, ObjectMeta
 from extender.model.pod import Container, Pod, PodSpec, ResourceRequirements
 from extender.model.pod_groups import GroupSpec, SchedulingGroup
 from extender.model.workloads import Namespace, PriorityClass
-from extender.offline.manifests.versions import converted
-from extender.offline.manifests.wording import plain
+from extender.snapshots.versions import converted
+from extender.snapshots.wording import plain
 
 DEFAULT_NAMESPACE = "default"
 READ_KINDS: Mapping[str, Kind] = OFFLINE_KINDS

@@ -1,4 +1,7 @@
-"""Reads a cluster's objects from YAML or JSON files, written by hand or printed by kubectl."""
+"""Reads a cluster's objects from YAML or JSON files, written by hand or printed by kubectl.
+
+Writes a cluster as one JSON list, with all kinds and fields that scheduling reads, redacted if asked.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +13,22 @@ import sys
 import zlib
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE, getincrementaldecoder
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 
 from extender.errors import MalformedCluster, MalformedInput
 from extender.model.kinds import ADMISSION_KINDS, DECODERS, KINDS, OFFLINE_KINDS, Kind, read_custom
 from extender.model.meta import CustomObject, Object
-from extender.offline.manifests.objects import READ_KINDS, to_object, with_defaults
-from extender.offline.manifests.wording import plain
+from extender.model.redaction import Redaction, without_manifests
 from extender.runtime import strict_yaml
+from extender.snapshots.objects import READ_KINDS, to_object, with_defaults
+from extender.snapshots.wording import plain
 
 MOST_JSON_BYTES = 1024 * 1024 * 1024
 MOST_YAML_BYTES = 128 * 1024 * 1024
@@ -380,3 +384,35 @@ def _check_unique(objects: list[PlacedObject]) -> None:
             first = places.setdefault((kind, identity), place)
             if first is not place:
                 raise MalformedCluster(f"{place}: {kind} {identity} is already defined in {first}")
+
+
+def write_snapshot(
+    objects: Iterable[Object],
+    *,
+    redaction: Redaction | None = None,
+    compress: bool = False,
+    kubernetes_version: str = "",
+) -> bytes:
+    """Returns the objects as JSON: a v1 List.
+
+    Leaves out fields that no scheduling rule reads, and annotations in which tools keep a whole manifest. A redacted
+    snapshot has only those annotations that kube-scheduler reads, because others may contain any text.
+
+    Args:
+        redaction: replaces names, label values, images and similar texts by hashes that sort as these texts do.
+        compress: compresses the JSON with gzip.
+        kubernetes_version: the version of the API server, which answers about the snapshot follow; "" if it is unknown.
+    """
+    written = [obj for obj in objects if type(obj).__name__ in READ_KINDS]
+    if redaction is not None:
+        redaction.keep_order(written)
+    items = [_item(obj, redaction) for obj in written]
+    version = {"kubernetesVersion": kubernetes_version} if kubernetes_version else {}
+    data = msgspec.json.encode({"apiVersion": "v1", "kind": "List", **version, "items": items})
+    return gzip.compress(data, mtime=0) if compress else data
+
+
+def _item(obj: Object, redaction: Redaction | None) -> dict[str, Any]:
+    kind = READ_KINDS[type(obj).__name__]
+    item = msgspec.to_builtins(without_manifests(obj)) if redaction is None else redaction.redact(obj)
+    return {"apiVersion": kind.api_version, "kind": kind.name, **item}
