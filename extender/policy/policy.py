@@ -105,23 +105,6 @@ class Policy:
         return Profiles([ignoring(profile, ignored) for profile in chosen], self.features, self.extenders, self.watch)
 
 
-DEFAULT_PROVIDER = "DefaultProvider"
-CLUSTER_AUTOSCALER_PROVIDER = "ClusterAutoscalerProvider"
-
-
-def provider(name: str) -> Profile:
-    """Returns the profile of the classic provider of this name.
-
-    Raises:
-        ConfigurationError: there is no such provider.
-    """
-    faults = Faults()
-    if name not in PROVIDERS:
-        faults.add("provider", f"expected {' or '.join(PROVIDERS)}, got {name!r}", name, PROVIDERS)
-    faults.raise_if_any()
-    return PROVIDERS[name]()
-
-
 def _preferring_full_nodes() -> Profile:
     profile = default_profile()
     return replace(profile, priorities=[_most_allocated(weighted) for weighted in profile.priorities])
@@ -135,7 +118,7 @@ def _most_allocated(weighted: WeightedPriority) -> WeightedPriority:
 
 
 PROVIDERS: Mapping[str, Callable[[], Profile]] = {
-    DEFAULT_PROVIDER: default_profile,
-    CLUSTER_AUTOSCALER_PROVIDER: _preferring_full_nodes,
+    "DefaultProvider": default_profile,
+    "ClusterAutoscalerProvider": _preferring_full_nodes,
 }
 """kube-scheduler's default profile, and the same with full nodes preferred to empty ones."""

@@ -25,7 +25,7 @@ from extender.framework.find_fit import find_fit
 from extender.framework.profile import Profile
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.policy.policy import CLUSTER_AUTOSCALER_PROVIDER, DEFAULT_PROVIDER, provider
+from extender.policy.policy import PROVIDERS
 from extender.table import PodInfo, Table
 from tests.bench.report import Table as ReportTable
 from tests.bench.report import publish
@@ -46,9 +46,9 @@ class Situation(NamedTuple):
 
 
 SITUATIONS = (
-    Situation("emptier nodes preferred, half full", DEFAULT_PROVIDER, 0.5),
-    Situation("emptier nodes preferred, 97 % full", DEFAULT_PROVIDER, 0.97),
-    Situation("fuller nodes preferred, half full", CLUSTER_AUTOSCALER_PROVIDER, 0.5),
+    Situation("emptier nodes preferred, half full", "DefaultProvider", 0.5),
+    Situation("emptier nodes preferred, 97 % full", "DefaultProvider", 0.97),
+    Situation("fuller nodes preferred, half full", "ClusterAutoscalerProvider", 0.5),
 )
 
 
@@ -106,7 +106,7 @@ class Outcome:
 
 def share(situation: Situation, schedulers: int, nodes: int = NODES, pods: int = PODS) -> Outcome:
     """Has that many schedulers bind the pods, which are dealt out to them in turn."""
-    profile = provider(situation.provider)
+    profile = PROVIDERS[situation.provider]()
     cluster = _cluster(situation.full, nodes)
     every = [_Scheduler(number, profile, _cluster(situation.full, nodes)) for number in range(schedulers)]
     for number, pod in enumerate(pods_to_schedule(VARIED, pods)):

@@ -23,7 +23,7 @@ from extender.engine.decide import SchedulingCycle
 from extender.errors import DeadlineExceeded
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.policy.policy import DEFAULT_PROVIDER, provider
+from extender.plugins.registry import default_profile
 from extender.runtime.clock import SystemClock, TimeLimit
 from extender.runtime.ports import Telemetry
 from extender.runtime.process_memory import GC_THRESHOLDS, give_back, limit
@@ -177,7 +177,7 @@ class _Cluster:
         cluster = large_cluster(nodes)
         self._cache.replaced("Node", [msgspec.convert(obj, Node) for obj in cluster.nodes])
         self._cache.replaced("Pod", [msgspec.convert(obj, Pod) for obj in cluster.pods])
-        self._cycle = SchedulingCycle(provider(DEFAULT_PROVIDER), Random(1))
+        self._cycle = SchedulingCycle(default_profile(), Random(1))
         self._others = [msgspec.convert(pod.obj(), Pod) for pod in pods_to_decide(VARIED, _WARM_UP + PODS)]
         self._limit = TimeLimit(SystemClock(), DECISION_SECONDS)
         for pod in self._others[:_WARM_UP]:

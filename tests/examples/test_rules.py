@@ -18,11 +18,11 @@ from extender.framework.profile import Profile, Profiles, WeightedPriority
 from extender.model.kinds import custom_kind
 from extender.model.meta import ObjectMeta
 from extender.offline.rule_trial import rules_in
+from extender.plugins.registry import default_profile
 from extender.plugins.users import OfflineHost, put_in_force
 from extender.plugins.users.handle import RunningProcess
 from extender.policy.library import Library
 from extender.policy.loading import read
-from extender.policy.policy import provider
 from extender.runtime.clock import ManualClock
 from tests.builders import ZONE, Object, PodBuilder, make_node, make_pod
 from tests.policy.configurations import profile
@@ -190,7 +190,7 @@ def test_time_of_day(hours: str, hour: int, fits: bool) -> None:
 def loop_with(file: str, rule: str, point: str, **arguments: Any) -> World:
     """Returns a loop with one rule of a file, which is in force."""
     made = rules_in(FOLDER / f"{file}.py")[rule].rule(rule, arguments, OfflineHost())
-    changed = replace(provider("DefaultProvider"), **{point: made if point == "queue_sort" else (made,)})
+    changed = replace(default_profile(), **{point: made if point == "queue_sort" else (made,)})
     world = World(make_node("n").capacity(cpu="9", pods="9").allocatable(cpu="9", pods="9"), profile=changed)
     put_in_force([changed], RunningProcess(world.queue.wake, world.permits))
     return world

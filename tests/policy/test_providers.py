@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import pytest
-
-from extender.errors import ConfigurationError
 from extender.plugins.registry import default_profile
-from extender.policy.policy import provider
+from extender.policy.policy import PROVIDERS
 from tests.builders import make_node, make_pod
 from tests.framework.cluster import scores
 
 
 def test_the_default_provider_is_the_default_profile() -> None:
-    assert provider("DefaultProvider") == default_profile()
+    assert PROVIDERS["DefaultProvider"]() == default_profile()
 
 
 def test_the_cluster_autoscaler_provider_prefers_full_nodes_and_is_else_the_same() -> None:
-    default, packing = default_profile(), provider("ClusterAutoscalerProvider")
+    default, packing = default_profile(), PROVIDERS["ClusterAutoscalerProvider"]()
     assert packing.predicates == default.predicates
     changed = [pair for pair in zip(default.priorities, packing.priorities, strict=True) if pair[0] != pair[1]]
     [(spreading, filling)] = changed
@@ -25,12 +22,3 @@ def test_the_cluster_autoscaler_provider_prefers_full_nodes_and_is_else_the_same
     by_spreading, by_filling = scores(spreading.priority, pod, *nodes), scores(filling.priority, pod, *nodes)
     assert by_spreading["free"] > by_spreading["used"]
     assert by_filling["used"] > by_filling["free"]
-
-
-def test_another_is_refused_with_the_nearest() -> None:
-    with pytest.raises(ConfigurationError) as caught:
-        provider("DefaultProvder")
-    assert caught.value.faults == (
-        "provider: expected DefaultProvider or ClusterAutoscalerProvider, got 'DefaultProvder' (did you mean "
-        "DefaultProvider?)",
-    )

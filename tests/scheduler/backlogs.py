@@ -16,7 +16,7 @@ from extender.framework.profile import Profile
 from extender.framework.rankings import Best, Rankings
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.policy.policy import provider
+from extender.plugins.registry import default_profile
 from extender.table import PodInfo, Table
 from tests.builders import (
     HOSTNAME,
@@ -106,7 +106,7 @@ class Backlog:
         nodes = [_node(f"n{number}", random) for number in range(random.randint(3, 12))]
         volumes = [obj for zone in _ZONES for obj in _volume(zone)]
         self.world = World(*nodes, *volumes)
-        self.cycle = Compared(provider("DefaultProvider"), seed, self.world)
+        self.cycle = Compared(default_profile(), seed, self.world)
         cycles = self.world.cycles
         assert isinstance(cycles, dict)
         cycles[NAME] = self.cycle

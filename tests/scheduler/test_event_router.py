@@ -16,8 +16,8 @@ from extender.framework.status import Refusal, unschedulable
 from extender.model.kinds import KINDS
 from extender.model.meta import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta
 from extender.plugins.node_affinity import NodeAffinityFilter
+from extender.plugins.registry import default_profile
 from extender.plugins.users import OfflineHost, PredicateFunction
-from extender.policy.policy import provider
 from extender.queue.entries import Tier
 from extender.queue.priority_queue import PriorityQueue
 from extender.scheduler.event_router import EventRouter, free_on
@@ -136,7 +136,7 @@ def undeclared(pod: Pod, node: Node) -> bool:
 
 @pytest.mark.parametrize("rule", [pytest.param(declared, id="declared"), pytest.param(undeclared, id="any event")])
 def test_a_pod_that_leaves_wakes_those_of_a_users_rule_that_sees_no_pods(rule: PredicateFunction[..., bool]) -> None:
-    default = provider("DefaultProvider")
+    default = default_profile()
     made = rule.rule("rules:mine", {}, OfflineHost())
     profile = replace(default, predicates=[*default.predicates, made])
     world = World(node("n1"), pod("holder").node("n1"), pod("p"), profile=profile)
@@ -166,7 +166,7 @@ IN_POOL = NodeSelector([NodeSelectorTerm([NodeSelectorRequirement("pool", "In", 
 
 
 def test_a_node_that_gets_what_a_profile_requires_of_all_wakes_its_pods() -> None:
-    default = provider("DefaultProvider")
+    default = default_profile()
     predicates = [NodeAffinityFilter(IN_POOL) if each.name == "NodeAffinity" else each for each in default.predicates]
     world = World(node("n1"), pod("p"), profile=replace(default, predicates=predicates))
     world.settle()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from extender.policy.policy import provider
+from extender.plugins.registry import default_profile
 from extender.queue.entries import Tier
 from extender.table.features import FeatureGates
 from tests.builders import (
@@ -96,7 +96,7 @@ def test_a_group_none_of_whose_members_can_be_assumed_is_not_reported_as_schedul
 
 
 def test_without_gang_scheduling_a_group_of_a_tree_succeeds_though_no_member_of_it_fits() -> None:
-    profile = replace(provider("DefaultProvider"), enforces_gangs=False)
+    profile = replace(default_profile(), enforces_gangs=False)
     members = [member("a", "left", cpu="9"), member("b", "right")]
     tree = make_composite_pod_group("tree", 1)
     world = World(node("n1"), tree, leaf("left", 2), leaf("right", 1), *members, profile=profile, features=ON)

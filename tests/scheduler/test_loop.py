@@ -10,7 +10,7 @@ import pytest
 from extender.config.settings import Settings
 from extender.errors import Conflict, OutcomeUnknown, Refused
 from extender.framework.status import Rejection
-from extender.policy.policy import provider
+from extender.plugins.registry import default_profile
 from extender.queue.entries import Tier
 from extender.scheduler.event_router import EventRouter
 from tests.builders import NodeBuilder, PodBuilder, expression, make_node, make_pod, node_term
@@ -314,7 +314,7 @@ def test_a_pod_is_placed_whose_volume_is_bound_already() -> None:
     ],
 )
 def test_a_profile_that_switches_volume_binding_off_leaves_claims_alone(reserving: frozenset[str], calls: bool) -> None:
-    profile = replace(provider("DefaultProvider"), reserving=reserving)
+    profile = replace(default_profile(), reserving=reserving)
     claim = make_pvc("c", storage_class="late")
     world = World(node("n1"), make_storage_class("late"), claim, pod("p").pvc("c"), profile=profile)
     world.settle()

@@ -10,8 +10,8 @@ import pytest
 
 from extender import Node, Pod, post_bind
 from extender.errors import ExtenderUnanswered, OutcomeUnknown
+from extender.plugins.registry import default_profile
 from extender.plugins.users import OfflineHost
-from extender.policy.policy import provider
 from extender.runtime.ports import Binding
 from tests.builders import make_node, make_pod, make_pv, make_pvc, make_storage_class
 from tests.scheduler.world import NAME, World
@@ -144,7 +144,7 @@ def test_post_bind_runs_once_the_bind_is_known() -> None:
         calls.append(f"{pod.name} on {node.name}")
 
     rule = done.rule("done", {}, OfflineHost())
-    world = left_open(profile=replace(provider("DefaultProvider"), post_bind=[rule]))
+    world = left_open(profile=replace(default_profile(), post_bind=[rule]))
     assert calls == []
     world.put_object(world.pod("p").placed_on("n1"))
     world.pass_time(3)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from extender.errors import Refused
+from extender.plugins.registry import default_profile
 from extender.policy.loading import read
-from extender.policy.policy import provider
 from extender.queue.entries import Tier
 from extender.table.features import FeatureGates
 from tests.builders import HOSTNAME, ZONE, NodeBuilder, PodBuilder, make_node, make_pdb, make_pod, make_pod_group
@@ -421,7 +421,7 @@ def test_a_gang_that_must_not_preempt_evicts_nothing() -> None:
 
 def test_a_gang_of_a_profile_without_preemption_evicts_nothing() -> None:
     gang, pods = make_pod_group("workers", 2, priority=5), (placed("v", cpu="4"), *map(high, "ab"))
-    profile = replace(provider("DefaultProvider"), preemption=None)
+    profile = replace(default_profile(), preemption=None)
     world = World(gang, node("n1"), *pods, features=ON, profile=profile)
     world.settle()
     assert (leaving(world), world.telemetry.group_preemptions) == (set(), [])

@@ -14,7 +14,7 @@ from extender.engine.decision import Failure
 from extender.errors import OutcomeUnknown, Refused
 from extender.framework.status import unresolvable
 from extender.model.pod import Pod
-from extender.policy.policy import provider
+from extender.plugins.registry import default_profile
 from extender.queue.entries import Tier
 from extender.scheduler.preemption import EvictionsInProgress
 from extender.table import PodInfo
@@ -398,7 +398,7 @@ def test_a_preemptor_that_no_longer_needs_room_evicts_no_pod(world: World, happe
 
 def test_the_log_says_why_no_preemption_was_tried(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG", "extender.scheduler")
-    profile = replace(provider("DefaultProvider"), preemption=None)
+    profile = replace(default_profile(), preemption=None)
     world = World(node("n1", cpu="1"), pod("victim").node("n1"), pod("p").priority(10), profile=profile)
     world.settle()
     reason = "'the profile has no DefaultPreemption'"

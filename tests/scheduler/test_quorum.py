@@ -11,7 +11,7 @@ import pytest
 from extender import Node, Pod, Wait, permit, reserve
 from extender.errors import BindingFailed
 from extender.plugins.gang_scheduling import NAME as GANG_SCHEDULING
-from extender.policy.policy import provider
+from extender.plugins.registry import default_profile
 from extender.scheduler.group_scheduling import Quorum
 from tests.builders import make_pod_group
 from tests.plugins.users.failures import Remembered
@@ -68,7 +68,7 @@ def test_no_member_is_bound_while_a_rule_may_still_reject_another() -> None:
     def holds_b(pod: Pod, node: Node) -> Wait | None:
         return Wait(60) if pod.name == "b" else None
 
-    profile = replace(provider("DefaultProvider"), permit=[holds_b.rule("holds-b", {}, Remembered())])
+    profile = replace(default_profile(), permit=[holds_b.rule("holds-b", {}, Remembered())])
     world = World(make_pod_group("workers", 2), node("n1"), *map(member, "ab"), features=ON, profile=profile)
     world.settle()
     assert [world.node_of(name) for name in "ab"] == ["", ""]
@@ -90,7 +90,7 @@ def test_a_member_whose_sibling_is_rejected_at_permit_gives_back_what_it_reserve
     def _give_back(pod: Pod, node: Node) -> None:
         held.remove(pod.name)
 
-    profile = replace(provider("DefaultProvider"), permit=[licence.rule("licence", {}, Remembered())])
+    profile = replace(default_profile(), permit=[licence.rule("licence", {}, Remembered())])
     world = World(make_pod_group("workers", 2), node("n1"), *map(member, "ab"), features=ON, profile=profile)
     world.settle()
     assert ([world.node_of(name) for name in "ab"], world.cache.overview().assumed) == (["", ""], [])

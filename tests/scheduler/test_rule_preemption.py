@@ -19,8 +19,8 @@ from extender.framework.permit import Permits
 from extender.framework.profile import Profiles
 from extender.model.pod import Pod
 from extender.model.pod_groups import COSCHEDULING_LABEL
+from extender.plugins.registry import default_profile
 from extender.plugins.users import OfflineHost
-from extender.policy.policy import provider
 from extender.runtime.clock import NO_LIMIT, ManualClock, TimeLimit
 from extender.runtime.ports import Telemetry
 from extender.scheduler.preemption import VictimEvictor
@@ -71,7 +71,7 @@ class Webhook:
         coscheduling: bool = False,
         **profile: Any,
     ) -> None:
-        default = provider("DefaultProvider")
+        default = default_profile()
         made = rule.rule("painting", {}, OfflineHost())
         gates = FeatureGates(generic_workload=not coscheduling)
         self.profiles = Profiles([replace(default, **{"predicates": [*default.predicates, made]} | profile)], gates)
@@ -173,7 +173,7 @@ def test_a_policy_of_rules_alone_leaves_to_kube_scheduler_what_it_can_preempt_fo
 
 
 def test_a_policy_with_preemption_off_beside_in_tree_filters_is_refused(rules_only: dict[str, Any]) -> None:
-    default = provider("DefaultProvider")
+    default = default_profile()
     check_preemption([default, replace(default, **rules_only), replace(default, preemption=None)])
     kept = replace(default, **rules_only | {"predicates": [*default.predicates, *rules_only["predicates"]]})
     with pytest.raises(ConfigurationError, match="enable DefaultPreemption at postFilter"):
@@ -398,7 +398,7 @@ def test_a_gang_evicts_nothing_if_preemption_is_off() -> None:
 
 def test_a_gang_whose_profile_has_no_users_rules_is_left_to_kube_scheduler() -> None:
     lows = [painter(f"low-{name}", 1, name, cpu="4") for name in NAMES]
-    without_rules = provider("DefaultProvider").predicates
+    without_rules = default_profile().predicates
     webhook = Webhook(*map(node, NAMES), *lows, gang_group(), *GANG, predicates=without_rules)
     assert webhook.preemption.run([("g1", "default/g1")]) == []
     assert (webhook.evicted, webhook.nominated) == ([], [])

@@ -19,8 +19,8 @@ from extender.framework.find_fit import Fit
 from extender.framework.profile import Profile, WeightedPriority
 from extender.offline.recording.reading import Recording
 from extender.offline.recording.replay import UNDECIDED, replay
+from extender.plugins.registry import default_profile
 from extender.plugins.users import OfflineHost
-from extender.policy.policy import provider
 from extender.queue.entries import Tier
 from extender.recording.lines import AttemptLine
 from extender.runtime.clock import ManualClock, TimeLimit
@@ -33,7 +33,7 @@ Rule = Callable[[Callable[[PodInfo | Pod], object]], Profile]
 
 
 def with_rules(*predicates: Any, priorities: Any = ()) -> Profile:
-    default = provider("DefaultProvider")
+    default = default_profile()
     ours = [WeightedPriority(rule.rule("Hanging", {}, OfflineHost())) for rule in priorities]
     made = [rule.rule("Hanging", {}, OfflineHost()) for rule in predicates]
     return replace(default, predicates=[*default.predicates, *made], priorities=[*default.priorities, *ours])
@@ -183,7 +183,7 @@ def with_extender(clock: ManualClock, seconds: float) -> Extenders:
 @pytest.mark.parametrize(
     "profile",
     [
-        pytest.param(provider("DefaultProvider"), id="in-tree rules only"),
+        pytest.param(default_profile(), id="in-tree rules only"),
         pytest.param(predicate_of_nodes(lambda _: None), id="a predicate"),
         pytest.param(priority_of_nodes(lambda _: None), id="a priority"),
     ],
@@ -251,7 +251,7 @@ def test_an_attempt_that_ran_out_of_its_time_is_not_woken_by_events_of_the_clust
 
 def test_the_time_of_extenders_does_not_count_in_an_attempt() -> None:
     clock = ManualClock()
-    cycle = SchedulingCycle(provider("DefaultProvider"), Random(0), with_extender(clock, seconds=30.0))
+    cycle = SchedulingCycle(default_profile(), Random(0), with_extender(clock, seconds=30.0))
     world = World(node("n1"), node("n2"), pod("p"))
     with world.cache.snapshot("test", TimeLimit(clock, 4.0).begin()) as table:
         assert isinstance(cycle.schedule_pod(PodInfo(world.pod("p")), table), Chosen)

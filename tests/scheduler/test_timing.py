@@ -13,7 +13,7 @@ from extender import Node, Pod, permit, pre_bind, reserve
 from extender.engine.decide import SchedulingCycle
 from extender.engine.decision import Chosen, Failure
 from extender.errors import BindingFailed, OutcomeUnknown, Outdated, Refused
-from extender.policy.policy import provider
+from extender.plugins.registry import default_profile
 from extender.runtime.clock import ManualClock
 from extender.scheduler.timing import EVERY, ProfileTimer, status_of
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod, make_pv, make_pvc, make_storage_class
@@ -54,7 +54,7 @@ def test_a_decision_tells_its_points_in_order(cpu: str, points: list[tuple[str, 
 
 def decide(*requests: str) -> tuple[Told, list[Chosen | Failure]]:
     """Decides about pods that request so much CPU; what is asked twice would be answered from a ranking."""
-    told, profile = Told(), provider("DefaultProvider")
+    told, profile = Told(), default_profile()
     cycle = SchedulingCycle(profile, Random(0), timer=ProfileTimer(ManualClock(), told))
     table = table_of(make_node("n1").obj(), make_node("n2").obj())
     pods = [pod_info(make_pod("p").req(cpu=cpu).obj()) for cpu in requests]
@@ -64,7 +64,7 @@ def decide(*requests: str) -> tuple[Told, list[Chosen | Failure]]:
 def test_a_timed_decision_leaves_room_for_a_nominated_pod() -> None:
     nominated = make_pod("nominated").req(cpu="4").priority(9).nominated("n1").obj()
     nodes = [make_node(name).allocatable(cpu="4", memory="8Gi", pods="10").obj() for name in ("n1", "n2")]
-    cycle = SchedulingCycle(provider("DefaultProvider"), Random(0), timer=ProfileTimer(ManualClock(), Told()))
+    cycle = SchedulingCycle(default_profile(), Random(0), timer=ProfileTimer(ManualClock(), Told()))
     decided = cycle.schedule_pod(pod_info(make_pod("p").req(cpu="1").obj()), table_of(*nodes, nominated))
     assert isinstance(decided, Chosen)
     assert decided.node_name == "n2"
@@ -94,7 +94,7 @@ def passed(*pods: PodBuilder, answer: object = None, **objects: Any) -> Telemetr
         pass
 
     rules = [rule.rule(name, {}, Remembered()) for name, rule in (("note", note), ("let-pass", let_pass))]
-    telemetry, profile = Telemetry(), provider("DefaultProvider")
+    telemetry, profile = Telemetry(), default_profile()
     if objects:
         profile = replace(profile, permit=rules, pre_bind=[prepare.rule("prepare", {}, Remembered())])
     world = World(node(), *objects.values(), *pods, profile=profile, telemetry=telemetry)
@@ -176,7 +176,7 @@ def test_the_time_of_the_decision_ends_before_the_pod_is_assumed() -> None:
         clock[0].advance(5)
 
     rule = slow.rule("slow", {}, Remembered())
-    world = World(node(), pod("p"), profile=replace(provider("DefaultProvider"), permit=[rule]))
+    world = World(node(), pod("p"), profile=replace(default_profile(), permit=[rule]))
     clock.append(world.clock)
     world.settle()
     assert (world.node_of("p"), world.telemetry.decisions) == ("n", [0.0])

@@ -26,9 +26,9 @@ from extender import (
 from extender.framework.profile import Profile
 from extender.model.kinds import custom_kind
 from extender.model.meta import ObjectMeta
+from extender.plugins.registry import default_profile
 from extender.plugins.users import OfflineHost, put_in_force
 from extender.plugins.users.handle import RunningProcess
-from extender.policy.policy import provider
 from extender.queue.entries import Tier
 from extender.runtime.clock import Deadline, SystemClock, TimeLimit
 from extender.runtime.threads import WorkerPool, log_error
@@ -65,7 +65,7 @@ def made(rule: Any, name: str, host: Any = None) -> Any:
 
 def world_of(*built: Any, **points: Any) -> World:
     """Returns a loop whose profile has these rules; they are in force."""
-    profile: Profile = replace(provider("DefaultProvider"), **points)
+    profile: Profile = replace(default_profile(), **points)
     world = World(profile=profile)
     put_in_force([profile], RunningProcess(world.queue.wake, world.permits))
     for each in built:
@@ -181,7 +181,7 @@ def while_open(pod: Pod, node: Node, *, handle: Handle) -> bool:
 
 def test_a_change_of_a_watched_kind_wakes_the_pods_that_a_rule_refused() -> None:
     door = custom_kind("example.com/v1", "Door", "doors").type
-    profile = provider("DefaultProvider")
+    profile = default_profile()
     world = world_of(node("n1"), pod("p"), predicates=[*profile.predicates, made(while_open, "while_open")])
     for is_open, placed_on in ((False, ""), (True, "n1")):
         world.put_object(door(metadata=ObjectMeta(name="front"), content={"open": is_open}))
@@ -224,7 +224,7 @@ def test_a_post_filter_rule_nominates_the_pod_to_a_node() -> None:
         seen.append(dict(refused))
         return Nominate("n2")
 
-    profile = provider("DefaultProvider")
+    profile = default_profile()
     predicates = [*profile.predicates, made(full, "full")]
     world = world_of(node("n1"), node("n2"), pod("p"), predicates=predicates, post_filter=[made(second, "second")])
     world.settle()
@@ -302,7 +302,7 @@ def test_decisions_go_on_while_every_pre_binder_is_busy() -> None:
     world = World(
         node("n1").allocatable(cpu="4", memory="16Gi", pods="100"),
         *(pod(name, "1m") for name in pods),
-        profile=replace(provider("DefaultProvider"), pre_bind=(slow,)),
+        profile=replace(default_profile(), pre_bind=(slow,)),
         pre_binders=pre_binders,
     )
     pre_binders.start()

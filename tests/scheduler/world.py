@@ -22,8 +22,8 @@ from extender.model.kinds import KINDS
 from extender.model.meta import Condition, Object
 from extender.model.pod import Pod
 from extender.model.pod_groups import PodGroup
+from extender.plugins.registry import default_profile
 from extender.policy.kubernetes_versions import by_name
-from extender.policy.policy import provider
 from extender.runtime import ports
 from extender.runtime.clock import NO_LIMIT, ManualClock, TimeLimit
 from extender.runtime.ports import Binding, Check, NominatedNode, Nominating, always
@@ -214,7 +214,7 @@ class World:
             self, self, self, events, self, self.volumes, self.claims, self.binders, pre_binders or self.binders,
             self.preemptors,
         )  # fmt: skip
-        rules, random = profile or provider("DefaultProvider"), self.observed.random(seed)
+        rules, random = profile or default_profile(), self.observed.random(seed)
         timer, observers = ProfileTimer(self.clock, told), self.observed.observers
         cycles = {NAME: SchedulingCycle(rules, random, None, timer, observers)}
         loop = compose_loop(cycles, self.cache, ports, told, self.clock, limit=limit, features=features, random=random)

@@ -32,7 +32,7 @@ from extender.plugins.users import OfflineHost
 from extender.policy.kubernetes_versions import upgraded
 from extender.policy.library import Library
 from extender.policy.loading import load, read
-from extender.policy.policy import Policy, parsed, provider
+from extender.policy.policy import PROVIDERS, Policy, parsed
 from extender.recording.lines import (
     AttemptLine,
     CallLine,
@@ -87,7 +87,7 @@ class Rules:
         rules = trusted.library.imported if trusted else {}
         library = Library(host=_SilentHost(), rules=rules, imports=False)
         text = settings.policy
-        policy = Policy((provider(settings.provider),)) if text is None else load(text.encode(), library)
+        policy = Policy((PROVIDERS[settings.provider](),)) if text is None else load(text.encode(), library)
         return cls._of(settings, policy, library)
 
     @classmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from extender.policy.policy import provider
+from extender.plugins.registry import default_profile
 from extender.queue.entries import Tier
 from tests.builders import make_claim, make_device_class, make_node, make_pod, make_request, make_resource_slice
 from tests.scheduler.world import NAME, World
@@ -47,7 +47,7 @@ def test_a_pod_waits_until_its_status_names_the_claim_made_from_a_template() -> 
 
 
 def test_claims_block_no_pod_of_a_profile_without_the_plugin() -> None:
-    default = provider("DefaultProvider")
+    default = default_profile()
     without = [each for each in default.predicates if each.name != "DynamicResources"]
     world = world_of(pod(), profile=replace(default, predicates=without, reserving=frozenset()))
     world.settle()

@@ -16,8 +16,8 @@ from extender import Handle, Node, Pod, Wait, permit, reserve
 from extender.app.housekeeping import settle
 from extender.engine.decide import SchedulingCycle
 from extender.errors import OutcomeUnknown, Refused
+from extender.plugins.registry import default_profile
 from extender.plugins.users import ReserveFunction
-from extender.policy.policy import provider
 from extender.queue.entries import Tier
 from extender.runtime.clock import ManualClock, TimeLimit
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod, make_pv, make_pvc, make_storage_class
@@ -47,7 +47,7 @@ def member(name: str, gang: str, size: int, cpu: str = "1") -> PodBuilder:
 
 def world_with(*built: Any, rules: dict[str, ReserveFunction[..., object]], failures: Any = None, **more: Any) -> World:
     made = [rule.rule(name, dict(rule.arguments()), failures or Remembered()) for name, rule in rules.items()]
-    return World(*built, profile=replace(provider("DefaultProvider"), permit=made), **more)
+    return World(*built, profile=replace(default_profile(), permit=made), **more)
 
 
 class Rules:
@@ -353,7 +353,7 @@ def test_a_pod_waits_for_no_rule_that_is_taken_out_while_it_is_asked() -> None:
     def goes(pod: Pod, node: Node) -> Wait:
         cycles = world.cycles
         assert isinstance(cycles, dict)
-        cycles[NAME] = SchedulingCycle(provider("DefaultProvider"), Random(1))
+        cycles[NAME] = SchedulingCycle(default_profile(), Random(1))
         world.queue.rules_changed({})
         return Wait(900)
 

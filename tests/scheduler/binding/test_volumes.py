@@ -13,9 +13,9 @@ from extender.engine.decide import timeouts_of
 from extender.engine.decision import Timeouts
 from extender.errors import ClusterError, Conflict, OutcomeUnknown, Refused
 from extender.model.storage import SELECTED_NODE_ANNOTATION, PersistentVolume, PersistentVolumeClaim
+from extender.plugins.registry import default_profile
 from extender.policy.library import Library
 from extender.policy.loading import load
-from extender.policy.policy import provider
 from extender.queue.entries import Tier
 from tests.builders import ZONE, expression, make_node, make_pod, make_pv, make_pvc, make_storage_class, node_term
 from tests.scheduler.world import NAME, World
@@ -304,7 +304,7 @@ def test_how_long_a_pod_waits_is_configured() -> None:
     ]
     policy = load(json.dumps({**header, "profiles": [{"pluginConfig": arguments}]}).encode(), Library())
     assert timeouts_of(policy.profiles[0]) == Timeouts(30, 120)
-    assert timeouts_of(provider("DefaultProvider")) == Timeouts(600, 600)
+    assert timeouts_of(default_profile()) == Timeouts(600, 600)
     world = World(NODE, MAKING, make_pvc("c", storage_class="made"), pod("p", "c"), profile=policy.profiles[0])
     world.settle()
     world.pass_time(29)
