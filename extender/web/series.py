@@ -196,8 +196,8 @@ SCHEDULER_SERIES: Mapping[str, Series] = {
         histogram(
             "scheduler_framework_extension_point_duration_seconds",
             "Seconds that an extension point took with all of its plugins: PreEnqueue, PreFilter, Filter, PostFilter,"
-            " PreScore, Score, Reserve, Permit, PreBind, Bind. Bind is measured for every pod, the others for a sample"
-            " (sampleEvery).",
+            " PreScore, Score, Reserve, Permit, PreBind, Bind. Bind is measured for every pod, the others for every"
+            " hundredth.",
             _POINT_BUCKETS,
             "extension_point",
             "status",
@@ -206,7 +206,7 @@ SCHEDULER_SERIES: Mapping[str, Series] = {
         histogram(
             "scheduler_plugin_execution_duration_seconds",
             "Seconds that a plugin took at an extension point: PreFilter, Filter, PreScore and Score (for all nodes"
-            " together), Reserve, Permit, PreBind and Bind. Measured for a sample of the pods (sampleEvery).",
+            " together), Reserve, Permit, PreBind and Bind. Measured for every hundredth pod.",
             _WAIT_BUCKETS,
             "plugin",
             "extension_point",
