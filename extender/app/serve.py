@@ -188,7 +188,7 @@ class WebhookProcess:
         binder = WatchedBinder(LeaderBinder(self._feed.binder, self._feed.fence), self._setup.hanging)
         bind = Bind(
             cache, profiles, binder, self.metrics, limit, self._permits, self._permit_wait, quorum=self._quorum,
-            fence=self._feed.fence.begin,
+            fence=lambda: self._feed.fence.of_this_term().check,
         )  # fmt: skip
         return [
             FilterBest(feasible, prioritize, limit) if settings.filter_answer == "best" else feasible,

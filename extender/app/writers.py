@@ -127,7 +127,11 @@ class PreemptionWriters:
         dropped = metrics.write_dropped
         self.statuses = ApiStatuses(fenced, TokenBucket(_PREEMPTION_RATE), clock, dropped)
         self._events = ApiEvents(fenced, TokenBucket(_PREEMPTION_RATE), clock, _instance(), dropped)
-        evictor = VictimEvictor(cache, ApiEvictor(fenced, clock), self._events, waiting)
+
+        def evictor() -> VictimEvictor:
+            in_this_term = ApiEvictor(LeaderClient(client, fence.of_this_term()), clock)
+            return VictimEvictor(cache, in_this_term, self._events, waiting)
+
         self.preemption = RulePreemption(cache, profiles, self.statuses, evictor, metrics.preempted_for_rules, limit)
 
     def start(self) -> None:

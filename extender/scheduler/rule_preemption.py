@@ -56,19 +56,21 @@ class RulePreemption:
         cache: Cache,
         profiles: Profiles,
         statuses: Statuses,
-        evictor: VictimEvictor,
+        evictor: Callable[[], VictimEvictor],
         preempted: Callable[[int], object],
         limit: TimeLimit = NO_LIMIT,
     ) -> None:
         """
         Args:
+            evictor: called at the start of each run; returns an evictor which refuses evictions in a later term.
             preempted: called with the number of victims evicted for a pod.
             limit: the time limit of the decision about one pod, or about one group.
         """
         self._cache = cache
         self._profiles = profiles
         self._statuses = statuses
-        self._evictor = evictor
+        self._evictor_of_run = evictor
+        self._evictor = evictor()
         self._preempted = preempted
         self._limit = limit
         self._nominations = Nominations(cache, statuses)
@@ -84,6 +86,7 @@ class RulePreemption:
 
         Returns the UIDs of the pods for which an eviction failed. The caller has to try these pods again.
         """
+        self._evictor = self._evictor_of_run()
         self._victims = {uid: leaving for uid, victims in self._victims.items() if (leaving := self._leaving(victims))}
         preemptors = [info for uid, key in pods if (info := self._cache.find_pod(uid, key)) is not None]
         failed = []

@@ -13,6 +13,9 @@ import pytest
 
 from extender import PodInfo, Rows, Table, Wait, permit, predicate
 from extender.app.housekeeping import preempt
+from extender.app.writers import PreemptionWriters
+from extender.cluster.election.lease import Fence
+from extender.cluster.http.kube_client import CALL_SECONDS, JSON, Caller
 from extender.engine.group_members import MemberJudge
 from extender.errors import ConfigurationError, Refused
 from extender.framework.permit import Permits
@@ -22,7 +25,8 @@ from extender.model.pod_groups import COSCHEDULING_LABEL
 from extender.plugins.registry import default_profile
 from extender.plugins.users import OfflineHost
 from extender.runtime.clock import NO_LIMIT, ManualClock, TimeLimit
-from extender.runtime.ports import Telemetry
+from extender.runtime.ports import Check, Telemetry, always
+from extender.runtime.unsettled import UnsettledWrites
 from extender.scheduler.preemption import VictimEvictor
 from extender.scheduler.rule_preemption import RulePreemption, check_preemption
 from extender.table.features import FeatureGates
@@ -30,6 +34,7 @@ from extender.verbs.bind import Bind, PermitWait
 from extender.verbs.filter import Filter
 from extender.verbs.group_plans import GroupPlans
 from extender.verbs.refused_pods import RefusedPods
+from extender.web.metrics import Metrics
 from tests.builders import NodeBuilder, Object, PodBuilder, make_node, make_pdb, make_pod, make_pod_group
 from tests.stock.waiting import wait_until
 from tests.verbs.cluster import FakeBinder, answer, args, binding, cache_of, tell
@@ -89,7 +94,9 @@ class Webhook:
         evictor: Any = VictimEvictor(self.cache, self, self, self.at_permit)
         statuses: Any = self
         self.counted: list[int] = []
-        self.preemption = RulePreemption(self.cache, self.profiles, statuses, evictor, self.counted.append, limit)
+        self.preemption = RulePreemption(
+            self.cache, self.profiles, statuses, lambda: evictor, self.counted.append, limit
+        )
         self.evicted: list[str] = []
         self.nominated: list[tuple[str, str]] = []
         self.recorded: list[tuple[str, str]] = []
@@ -147,6 +154,44 @@ def test_the_victim_goes_and_the_pod_is_nominated() -> None:
     assert webhook.recorded == [("Preempted", "Preempted by pod p on node n1")]
     assert (webhook.cache.nominated_node("p"), webhook.counted) == ("n1", [1])
     assert "preemption" in webhook.cache._locked._managers  # the label of the time that it waits for the cache's lock
+
+
+class DeposedInBetween(Caller):
+    """An API server that carries everything out; the lease is lost and won again after each call."""
+
+    def __init__(self) -> None:
+        self.term = 1
+        self.methods: list[str] = []
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: bytes,
+        content_type: str = JSON,
+        timeout_seconds: float = CALL_SECONDS,
+        check: Check = always,
+    ) -> bytes:
+        check()
+        self.methods.append(method)
+        self.term += 1
+        return b""
+
+
+def test_what_was_decided_in_an_earlier_term_evicts_nobody() -> None:
+    """Another leader may have evicted other pods for the same pod in between."""
+    webhook, server, writes = Webhook(node("n1"), painter("low", 1, "n1"), P), DeposedInBetween(), UnsettledWrites(10.0)
+    fence, metrics = Fence(writes, lambda: server.term), Metrics(webhook.clock, "1")
+    client: Any = server
+    preemption = PreemptionWriters(
+        webhook.cache, webhook.profiles, client, fence, webhook.at_permit, metrics, webhook.clock, NO_LIMIT
+    ).preemption
+    assert webhook.ask(P, "n1") == []
+    webhook.clock.advance(1)
+    preempt(webhook.refused, preemption)
+    assert server.methods == ["PATCH"]  # a condition of the victim, which stays
+    preempt(webhook.refused, preemption)
+    assert server.methods == ["PATCH", "PATCH"]
 
 
 @pytest.fixture

@@ -203,19 +203,17 @@ class Fence:
 
     def __init__(self, writes: UnsettledWrites, term: Callable[[], int] = lambda: 1) -> None:
         self.noted = writes.noted
+        self._writes = writes
         self._term = term
+
+    def of_this_term(self) -> Fence:
+        """Returns a fence for all writes of one decision, which refuses them unless this process leads in this term."""
+        term = self._term()
+        return Fence(self._writes, lambda: term if self._term() == term else 0)
 
     def check(self) -> None:
         """Raises Refused, with status 503, if this process does not lead."""
-        self._require(self._term() != 0)
-
-    def begin(self) -> Check:
-        """Returns a check which raises Refused, with status 503, unless this process still leads in the same term."""
-        term = self._term()
-        return lambda: self._require(self._term() == term != 0)
-
-    def _require(self, leads: bool) -> None:
-        if not leads:
+        if not self._term():
             raise Refused("this process is not the leader, so it must not write", 503)
 
 
@@ -252,6 +250,6 @@ class LeaderClient(Caller):
         """See Caller. Raises Refused with status 503 if the call is a write and this process does not lead."""
         if method == "GET":
             return self._client.call(method, path, body, content_type, timeout_seconds)
-        in_this_term = self._fence.begin()
-        with nullcontext() if path.startswith(_EVENTS) else self._fence.noted(f"{method} {path}"):
-            return self._client.call(method, path, body, content_type, timeout_seconds, in_this_term)
+        fence = self._fence.of_this_term()
+        with nullcontext() if path.startswith(_EVENTS) else fence.noted(f"{method} {path}"):
+            return self._client.call(method, path, body, content_type, timeout_seconds, fence.check)
