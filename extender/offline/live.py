@@ -21,7 +21,7 @@ from extender.cluster.http.credentials import credentials_of, merged
 from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.watch.api_objects import decoders, list_all
 from extender.config.cluster_access import ClusterAccess
-from extender.errors import ClusterError, ConfigurationError, NotFound
+from extender.errors import ClusterError, ConfigurationError
 from extender.framework.profile import Profiles
 from extender.model.kinds import KINDS, OFFLINE_KINDS, Kind
 from extender.model.meta import Object
@@ -172,7 +172,7 @@ def _version_if_served(client: KubeClient) -> str:
     try:
         return reported_version(client)
     except ClusterError as error:
-        if getattr(error, "status", 0) or isinstance(error, NotFound):
+        if getattr(error, "status", 0):
             return ""
         raise
 
@@ -262,7 +262,6 @@ def namespace_of(access: ClusterAccess) -> str:
 def _list(client: KubeClient, kind: Kind, namespace: str = "") -> Listed:
     try:
         return list_all(client, kind, decoders(kind)[0], namespace=namespace)[1]
-    except NotFound as error:  # the cluster does not serve the kind, so it has no objects of it
-        return error if kind.name in NEEDED else []
     except ClusterError as error:
-        return error
+        # If the cluster does not serve the kind, it has no objects of it.
+        return [] if getattr(error, "status", 0) == 404 and kind.name not in NEEDED else error

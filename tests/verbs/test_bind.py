@@ -263,6 +263,7 @@ def test_after_an_unknown_outcome_a_repeated_bind_asks_the_api_server_again() ->
     [
         pytest.param(Refused("too many requests", 429), id="throttled"),
         pytest.param(Refused("cannot be reached", 503), id="unreachable"),
+        pytest.param(Refused("default backend - 404", 404), id="404 of a gateway"),
         pytest.param(OutcomeUnknown("timed out"), id="unknown again"),
         pytest.param(Conflict("pod p is being deleted, cannot be assigned to a host", 409), id="being deleted"),
     ],

@@ -58,7 +58,9 @@ def _get(client: KubeClient, path: str) -> tuple[dict[str, Any], str]:
     with client.get(path, {}, WAIT_SECONDS) as response:
         body, date = response.read(), response.header(b"date")
     if response.status != 200:
-        raise error_of(response.status, body)
+        error = error_of(response.status, body)
+        # For a path that it does not serve, the API server answers 404 in plain text.
+        raise NotFound(str(error), 404) if response.status == 404 else error
     document = msgspec.json.decode(body)
     return (document if isinstance(document, dict) else {}), date
 

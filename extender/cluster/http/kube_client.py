@@ -28,7 +28,7 @@ CALL_SECONDS = 10.0
 _RENEWAL_SECONDS = 1.0  # how long a call waits for new credentials, because a plugin may be slow or hang
 _RETRY_SECONDS = 10.0
 JSON = "application/json"
-_UNAUTHORIZED = 401
+_UNAUTHORIZED, _NOT_FOUND, _CONFLICT = 401, 404, 409
 # A gateway that stops waiting sends 408 or 499, although the API server may still carry out the request.
 _INCONCLUSIVE = (408, 499)
 
@@ -43,6 +43,7 @@ T = TypeVar("T")
 class Status(msgspec.Struct, gc=False):
     """A metav1.Status: the response's body if the API server refuses a call."""
 
+    kind: str = ""
     message: str = ""
     reason: str = ""
     code: int = 0
@@ -70,8 +71,8 @@ class Caller(ABC):
 
         Raises:
             Refused: the API server answered 4xx except 408 and 499, has certainly not begun to write (see `error_of`),
-                or is unreachable (503), or `check` raised it. 404 raises the subclass NotFound, and 409 the subclass
-                Conflict.
+                or is unreachable (503), or `check` raised it. 409 raises the subclass Conflict, and 404 the subclass
+                NotFound if the API server itself says it, not a gateway.
             OutcomeUnknown: no readable response arrived, or its status is any other. Also raised if the first
                 attempt got no response and the second attempt was refused, because the first may have succeeded.
         """
@@ -278,8 +279,11 @@ def error_of(status: int, body: bytes) -> ClusterError:
         return Refused(described, status)  # an admission webhook may choose 404 or 409, which then say nothing
     if not 400 <= status < 500 or status in _INCONCLUSIVE:
         return OutcomeUnknown(described)
-    error = {404: NotFound, 409: Conflict}.get(status, Refused)
-    return error(described, status)
+    if status == _CONFLICT:
+        return Conflict(described, status)
+    # A gateway has a 404 of its own, which says nothing about the object.
+    is_about_object = status == _NOT_FOUND and (answer := _status_of(body)) is not None and answer.kind == "Status"
+    return (NotFound if is_about_object else Refused)(described, status)
 
 
 # In this order: an admission webhook cannot be called; it denies the request, with a status of its choice; a filter
@@ -297,10 +301,15 @@ _STATUS = msgspec.json.Decoder(Status)
 
 def message_of(body: bytes) -> str:
     """Returns the message if the body is a Status, else the first 200 bytes of the body as one line."""
+    status = _status_of(body)
+    return " ".join(body[:200].decode("utf-8", "replace").split()) if status is None else status.message
+
+
+def _status_of(body: bytes) -> Status | None:
     try:
-        return _STATUS.decode(body).message
+        return _STATUS.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return " ".join(body[:200].decode("utf-8", "replace").split())
+        return None
 
 
 def _is_text(body: bytes) -> bool:

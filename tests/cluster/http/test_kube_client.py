@@ -13,11 +13,11 @@ import trustme
 from extender.cluster.http import kube_client
 from extender.cluster.http.credentials import Kubeconfig
 from extender.cluster.http.kube_client import KubeClient
-from extender.errors import ClusterError, OutcomeUnknown, Refused
+from extender.errors import ClusterError, Conflict, NotFound, OutcomeUnknown, Refused
 from extender.runtime.fibers import FiberPool
 from extender.runtime.threads import log_error
 from tests.builders import make_node
-from tests.cluster.fake_api import NODES, Call, fake_api, hang_up
+from tests.cluster.fake_api import NODES, Call, Fault, answer, fake_api, hang_up
 from tests.cluster.http.test_credentials import GRANT, with_plugin
 from tests.stock.waiting import wait_until
 
@@ -137,6 +137,30 @@ def test_a_call_is_sent_twice_at_most(tmp_path: Path) -> None:
             assert list(threads.map(lambda _: get(client), range(3))) == [200] * 3
         api.fail(BINDING, *[hang_up] * 3)
         with pytest.raises(OutcomeUnknown):
+            client.call("POST", BINDING, b"{}")
+        assert api.calls.count(f"POST {BINDING}?timeout=10s") == 2
+        client.close()
+
+
+def _not_found_in_plain_text(call: Call) -> None:
+    call.wfile.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 21\r\n\r\ndefault backend - 404")
+
+
+@pytest.mark.parametrize(
+    ("second", "error"),
+    [
+        pytest.param(answer(404), NotFound, id="the object is gone"),
+        pytest.param(answer(409), Conflict, id="a conflict"),
+        pytest.param(answer(403), OutcomeUnknown, id="refused"),
+        pytest.param(_not_found_in_plain_text, OutcomeUnknown, id="a gateway without the API server"),
+    ],
+)
+def test_what_the_second_attempt_says_about_the_first(tmp_path: Path, second: Fault, error: type[ClusterError]) -> None:
+    with fake_api(make_node("n").obj()) as api:
+        client = KubeClient(Kubeconfig(api.kubeconfig(tmp_path)))
+        assert get(client) == 200  # so that there is a kept connection
+        api.fail(BINDING, hang_up, second)
+        with pytest.raises(error):
             client.call("POST", BINDING, b"{}")
         assert api.calls.count(f"POST {BINDING}?timeout=10s") == 2
         client.close()

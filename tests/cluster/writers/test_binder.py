@@ -148,6 +148,8 @@ STORING = 'Operation cannot be fulfilled on pods/binding "p"'
         pytest.param(raw(500, b'{"message":"\xff'), OutcomeUnknown, id="500 in no UTF-8"),
         pytest.param(raw(403, b"\xff\xfe"), OutcomeUnknown, id="403 in no text"),
         pytest.param(raw(403, b"Forbidden"), Refused, id="403 in plain text"),
+        pytest.param(raw(404, b"default backend - 404"), Refused, id="404 of a gateway"),
+        pytest.param(raw(404, b'{"message":"no route"}'), Refused, id="404 of a gateway in JSON"),
         pytest.param(raw(403, b"", before=b"HTTP/1.1 100 X\r\n\r\n"), Refused, id="100 and then 403"),
         pytest.param(hang_up, OutcomeUnknown, id="the connection dies before it is done"),
         pytest.param(lambda call: call.wfile.write(b"nonsense\r\n\r\n"), OutcomeUnknown, id="not HTTP"),
