@@ -6,7 +6,7 @@ plugin/pkg/admission/storage/storageclass/setdefault.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import count
 from typing import Any
 
@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.devices.pod_claims import generated_name, sharing_group
+from extender.engine import quantities_of
 from extender.errors import MalformedCluster
 from extender.model.devices import ResourceClaim, ResourceClaimTemplate
 from extender.model.meta import NodeSelector, Object, ObjectMeta, OwnerReference
@@ -37,7 +38,9 @@ from extender.offline.manifests.templates import COMPLETION_INDEX, POD_INDEX, PO
 from extender.offline.state import ClusterState
 from extender.plugins.volume_binding import bound
 from extender.snapshots.wording import plain
+from extender.table import PodInfo
 from extender.table.object_index import Objects
+from extender.table.podinfo import twin
 from extender.volumes.accessibility import free_volumes, reserved_volume
 from extender.volumes.node_volumes import node_term
 
@@ -168,6 +171,24 @@ def replica(pod: Pod, name: str, uid: str) -> Pod:
         for volume in pod.spec.volumes or ()
     ]
     return replace(pod, metadata=replace(metadata, labels=labels), spec=replace(pod.spec, volumes=volumes or None))
+
+
+def precomputed(pod: Pod) -> PodInfo:
+    """Returns the PodInfo of a template's pod, with the values that its replicas share.
+
+    Raises:
+        MalformedCluster: a request is not a quantity.
+    """
+    info = PodInfo(pod)
+    with quantities_of(pod):
+        info.precompute()
+    return info
+
+
+def replica_infos(template: PodInfo, replicas: Iterable[Pod]) -> list[PodInfo]:
+    """Returns the PodInfos of replicas. They share the values of `template`, unless their labels differ from its."""
+    labels = template.pod.labels
+    return [twin(template, pod) if pod.labels == labels else PodInfo(pod) for pod in replicas]
 
 
 def add_claims_like(state: ClusterState, pod: Pod, others: Sequence[Pod]) -> None:

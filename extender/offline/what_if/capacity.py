@@ -23,7 +23,9 @@ from extender.offline.claims.creation import (
     create_companions,
     is_of_stateful_set,
     missing_templates,
+    precomputed,
     replica,
+    replica_infos,
     with_claims,
 )
 from extender.offline.controllers.daemon_sets import daemon_on, nodes_of_daemons
@@ -317,11 +319,12 @@ def _in_turns(
     Returns how many pods of each template are on each node, and the templates of which more would fit.
     """
     by_node: dict[str, Counter[str]] = {name: Counter() for name in pods}
+    templates = {name: precomputed(pod) for name, pod in pods.items()}
     with_room = list(pods)
     while with_room:
         for name in list(with_room):
             for _ in range(weights[name]):
-                infos = _next(simulation, pods[name], gangs.get(name), by_node[name].total())
+                infos = _next(simulation, templates[name], gangs.get(name), by_node[name].total())
                 if len(simulation.log.placements) + len(infos) > most:
                     return by_node, with_room
                 simulation.add(infos)
@@ -336,12 +339,13 @@ def _in_turns(
     return by_node, with_room
 
 
-def _next(simulation: Simulation, pod: Pod, gang: PodGroup | None, placed: int) -> Sequence[PodInfo]:
+def _next(simulation: Simulation, template: PodInfo, gang: PodGroup | None, placed: int) -> Sequence[PodInfo]:
     """Returns the next pod of a template, or the members of its next gang."""
+    size = 1 if gang is None else _members_to_try(simulation.state, gang)
+    copies = replica_infos(template, _copies(simulation.state, template.pod, placed, size))
     if gang is None:
-        return [PodInfo(copied) for copied in _copies(simulation.state, pod, placed)]
-    members = _copies(simulation.state, pod, placed, _members_to_try(simulation.state, gang))
-    return copy_of_gang(simulation.state, gang, members, simulation.log.attempts + 1).waiting
+        return copies
+    return copy_of_gang(simulation.state, gang, copies, simulation.log.attempts + 1).waiting
 
 
 def _reasons(state: ClusterState, pod: Pod, gang: PodGroup | None) -> Sequence[Reason]:
@@ -349,7 +353,8 @@ def _reasons(state: ClusterState, pod: Pod, gang: PodGroup | None) -> Sequence[R
     if gang is None:
         (copied,) = _copies(state, pod, 0)
         return Explanation(state, with_claims(state, copied)).reasons
-    copied_gang = copy_of_gang(state, gang, _copies(state, pod, 0, _members_to_try(state, gang)), -1)
+    copies = replica_infos(precomputed(pod), _copies(state, pod, 0, _members_to_try(state, gang)))
+    copied_gang = copy_of_gang(state, gang, copies, -1)
     members = [PodInfo(with_claims(state, info.pod)) for info in copied_gang.waiting]
     return lacking(state, Leaf(copied_gang.group, members))
 

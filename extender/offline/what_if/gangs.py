@@ -16,6 +16,7 @@ from extender.offline.explain.explanation import Explanation, Reason
 from extender.offline.groups.outcomes import fitting_placed, nodes_in
 from extender.offline.state import ClusterState
 from extender.table import PodInfo
+from extender.table.podinfo import twin
 
 ALONE = "its PodGroup is not a gang of this cluster, so its pods are counted one by one"
 
@@ -57,14 +58,14 @@ def counted_in(gang: PodGroup) -> str:
     return f"its pods are counted in whole gangs of {gang.min_count}"
 
 
-def copy_of_gang(state: ClusterState, gang: PodGroup, pods: Sequence[Pod], number: int) -> Leaf:
-    """Adds a copy of the PodGroup `gang` to the cluster; returns the copy with `pods` as its waiting members."""
+def copy_of_gang(state: ClusterState, gang: PodGroup, infos: Sequence[PodInfo], number: int) -> Leaf:
+    """Adds a copy of the PodGroup `gang` to the cluster; returns the copy with these pods as its waiting members."""
     name = f"{gang.name}-{number}"
     metadata = replace(gang.metadata, name=name, uid=f"capacity/{gang.namespace}/{name}")
     copied = replace(gang, metadata=metadata, status=PodGroupStatus())
     state.add(copied)
     membership = PodSchedulingGroup(pod_group_name=name)
-    return Leaf(copied, [PodInfo(pod.with_spec(scheduling_group=membership)) for pod in pods])
+    return Leaf(copied, [twin(info, info.pod.with_spec(scheduling_group=membership)) for info in infos])
 
 
 def lacking(state: ClusterState, leaf: Leaf) -> list[Reason]:

@@ -10,18 +10,17 @@ from typing import Any
 from extender.errors import ConfigurationError, UnknownNode
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.offline.claims.creation import add_claims_like, create_companions, is_of_stateful_set, replica
+from extender.offline.claims.creation import add_claims_like, create_companions, precomputed, replica, replica_infos
 from extender.offline.controllers.daemon_sets import daemon_on, node_of_daemon, nodes_of_daemons
 from extender.offline.controllers.fresh_nodes import copies_of, from_manifest
 from extender.offline.controllers.replicas import counts_terminating, is_daemon, is_pinned
 from extender.offline.controllers.workloads import controller_of, in_order, pods_of, replicas_of, with_scale
 from extender.offline.explain.changes.taints import with_cordon
-from extender.offline.manifests.templates import COMPLETION_INDEX, Workload, required_workload
+from extender.offline.manifests.templates import Workload, required_workload
 from extender.offline.state import ClusterState
 from extender.offline.what_if import budgets
 from extender.offline.what_if.simulation import Simulation
 from extender.table import PodInfo
-from extender.table.podinfo import twin
 
 MOST_NEW_NODES, MOST_NEW_PODS = 10_000, 100_000
 
@@ -223,10 +222,4 @@ def _check_names(new: Sequence[PodInfo], source: str, created: dict[str, str], s
 
 
 def _replicas(pod: Pod, names: Sequence[str]) -> list[PodInfo]:
-    pods = [replica(pod, name, f"{pod.namespace}/{name}") for name in names]
-    if is_of_stateful_set(pod) or COMPLETION_INDEX in pod.labels:
-        # such pods have different labels, so they cannot share computed values
-        return [PodInfo(each) for each in pods]
-    first = PodInfo(pod)
-    first.precompute()
-    return [twin(first, each) for each in pods]
+    return replica_infos(precomputed(pod), [replica(pod, name, f"{pod.namespace}/{name}") for name in names])

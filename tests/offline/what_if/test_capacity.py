@@ -16,6 +16,7 @@ from extender.offline.state import ClusterState
 from extender.offline.what_if.capacity import as_text
 from extender.offline.what_if.simulation import Simulation
 from extender.policy.loading import read
+from extender.runtime.questions import in_child
 from extender.snapshots.objects import to_objects, to_pod
 from extender.table import PodInfo
 from tests.builders import (
@@ -29,6 +30,8 @@ from tests.builders import (
     make_storage_class,
     node_term,
 )
+
+MIB = 1 << 20
 
 
 def template(cpu: str = "1") -> Any:
@@ -190,6 +193,15 @@ def test_pods_that_keep_off_each_other_are_counted_one_a_node() -> None:
     keeping_off = template().anti_affinity("kubernetes.io/hostname", labels={"app": "t"}).obj()
     nodes = [make_node(f"n{n}").capacity(cpu="4").label({"kubernetes.io/hostname": f"n{n}"}).obj() for n in range(3)]
     assert Cluster.from_objects(nodes).capacity([keeping_off]).total == 3
+
+
+def test_the_values_that_are_computed_for_a_template_take_the_memory_of_one_pod() -> None:
+    """The sets of 5,000 namespaces would exceed the limit if each copy of the pod had its own."""
+    node = make_node("n").label(host="n").capacity(cpu="8", memory="16Gi", pods="100").obj()
+    pod = make_pod("t").obj()
+    term = {"topologyKey": "none", "labelSelector": {}, "namespaces": [f"ns-{number}" for number in range(5_000)]}
+    pod["spec"]["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    assert in_child(lambda: Cluster.from_objects([node]).capacity([pod]).total, memory_bytes=32 * MIB) == 100
 
 
 def test_several_templates_take_turns_by_weight() -> None:
