@@ -103,7 +103,7 @@ class SchedulingGroup(Object, frozen=True):
     def topology_key(self) -> str | None:
         """The node label that must have the same value for all members; None if there is no such constraint."""
         constraints = self.spec.scheduling_constraints
-        return constraints.topology[0].key if constraints and constraints.topology else None
+        return (constraints.topology[0].key or None) if constraints and constraints.topology else None
 
     @property
     def is_disrupted_whole(self) -> bool:

@@ -268,6 +268,15 @@ def test_gangs_are_counted_in_each_domain() -> None:
     assert "Pod default/worker: 3 whole gangs of 2 pods; by rack: r1 1, r2 2" in list(capacity_text(answer))
 
 
+def test_an_empty_topology_key_is_no_constraint() -> None:
+    gang = make_pod_group("g", 2, schedulingConstraints={"topology": [{"key": ""}]})
+    cluster = Cluster.from_objects([node("a", 4), gang, *members("g", 2)])
+    assert placed(cluster.simulate()) == {"g-0", "g-1"}
+    assert cluster.explain_group("default/g").fits
+    (gangs,) = cluster.capacity([make_pod("w").group("g").req(cpu="1").obj()]).gangs.values()
+    assert (gangs.count, gangs.topology_key, gangs.by_domain) == (2, None, {})
+
+
 def test_the_group_may_be_in_the_file_of_the_template() -> None:
     text = json.dumps({"kind": "List", "items": [make_pod_group("g", 3), WORKER]})
     (workload,) = read_workloads(text.encode(), "gang.yaml")
