@@ -136,6 +136,7 @@ _ESCAPE = re.compile(
     r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|X([0-9a-fA-F]{2})|(.))", re.S
 )
 _ESCAPED = dict(zip("abfnrtv", "\a\b\f\n\r\t\v", strict=True)) | {mark: mark for mark in "\\'\"`?"}
+_MOST_DIGITS = 20  # of a number that may be in range
 _LITERALS = {"true": True, "false": False, "null": None}
 _RESERVED = frozenset(("as", "break", "const", "continue", "else", "for", "function", "if", "import", "in"))
 _RESERVED |= frozenset(("let", "loop", "package", "namespace", "return", "var", "void", "while"))
@@ -297,9 +298,10 @@ class _Parser:
         text = token.text
         if token.kind == "float":
             return LiteralNode(float(sign + text))
-        number = int(sign + text.rstrip("uU"), 0 if "x" in text.lower() else 10)
-        unsigned = text[-1] in "uU"
-        if number not in (range(2**64) if unsigned else range(-(2**63), 2**63)):
+        unsigned, base = text[-1] in "uU", 16 if "x" in text.lower() else 10
+        digits = text.lower().rstrip("u").removeprefix("0x").lstrip("0") or "0"
+        number = int(sign + digits, base) if len(digits) <= _MOST_DIGITS else None  # Python converts 4,300 at most
+        if number is None or number not in (range(2**64) if unsigned else range(-(2**63), 2**63)):
             raise CompileError(f"invalid {'uint' if unsigned else 'int'} literal: {sign}{text}")
         return LiteralNode(Uint(number) if unsigned else number)
 

@@ -105,6 +105,17 @@ def test_an_integer_of_thousands_of_digits_is_an_error_of_the_expression() -> No
         matches(f"int('{'9' * 5000}') > 0", device())
 
 
+@pytest.mark.parametrize("literal", ["9" * 5000, f"-{'9' * 5000}", f"{'9' * 5000}u", f"0x{'f' * 5000}"])
+def test_a_literal_of_thousands_of_digits_is_an_error_of_the_expression(literal: str) -> None:
+    with pytest.raises(SelectorError, match=r"invalid u?int literal"):
+        matches(f"{literal} != 0", device())
+
+
+@pytest.mark.parametrize("literal", [f"{'0' * 5000}7", f"0x{'0' * 5000}7", "7", "0x7", "7u", "0x7U"])
+def test_leading_zeros_of_a_literal_do_not_count(literal: str) -> None:
+    assert matches(f"{literal} == {7 if literal[-1] == '7' else '7u'} && 0 == 0x0", device())
+
+
 def test_a_long_chain_of_operators_is_not_nested() -> None:
     assert matches(" || ".join(f"device.driver == 'd{number}'" for number in range(500)) + " || true", device())
 
