@@ -38,7 +38,7 @@ def settings_of(api: FakeApiServer, directory: Path) -> Settings:
         max_staleness_seconds=LIMIT_SECONDS,
         leader_elect=True,
         lease_namespace="default",
-        lease_duration_seconds=6,
+        lease_duration_seconds=3,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
@@ -15,10 +16,10 @@ from tests.stock.process import Process, free_port
 class MortalExtender:
     """`with MortalExtender(...) as extender:` serves on one port, through any number of deaths."""
 
-    def __init__(self, directory: Path, *flags: str) -> None:
+    def __init__(self, directory: Path, *flags: str, program: Sequence[str | Path] = (EXTENDER,)) -> None:
         self.port = free_port()
         self.deaths = 0
-        self._directory, self._flags = directory, flags
+        self._directory, self._flags, self._program = directory, flags, program
         self._running: RunningExtender
 
     def __enter__(self) -> Self:
@@ -69,7 +70,7 @@ class MortalExtender:
 
     def _start(self) -> None:
         command: list[str | Path] = [
-            EXTENDER,
+            *self._program,
             "serve",
             "--bind",
             f"127.0.0.1:{self.port}",

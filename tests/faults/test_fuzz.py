@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -20,7 +21,7 @@ from tests.faults.answers import faults_of
 from tests.faults.fuzz import Verdict, fuzz, head, recorded_calls, write_cluster
 from tests.faults.mortal import MortalExtender
 from tests.faults.mutations import large_pod
-from tests.faults.serving import on_snapshot, threads
+from tests.faults.serving import threads
 from tests.faults.sizes import FUZZ_REQUESTS, SEED, SOAKING
 from tests.stock.waiting import wait_until
 
@@ -28,6 +29,7 @@ pytestmark = [pytest.mark.timeout(max(3600 if SOAKING else 300, FUZZ_REQUESTS //
 
 MIB = 2**20
 _CLIENTS = 4
+_IMPATIENT = (sys.executable, "-m", "tests.faults.impatient")
 _LARGE_PODS, _LONG = 100, 10_000
 _PARTS = 100 if FUZZ_REQUESTS > _LONG else 10
 _FILLED = 500_000
@@ -38,7 +40,7 @@ _FILLED = 500_000
 def extender(tmp_path: Path) -> Iterator[MortalExtender]:
     cluster = tmp_path / "cluster.json"
     write_cluster(cluster)
-    with on_snapshot(tmp_path, cluster) as running:
+    with MortalExtender(tmp_path, "--cluster", str(cluster), "--log-level=warning", program=_IMPATIENT) as running:
         yield running
 
 
