@@ -39,6 +39,7 @@ def settings_of(api: FakeApiServer, directory: Path) -> Settings:
         leader_elect=True,
         lease_namespace="default",
         lease_duration_seconds=3,
+        settle_seconds=1.0,
     )
 
 
