@@ -257,7 +257,7 @@ class ElectedFeed:
         self._name = settings.lease_name
         self._clock = clock
         self._complete_at = float("-inf")
-        timing = _timing(settings)
+        timing = timing_of(settings)
         namespace = settings.lease_namespace or settings.own_namespace
         writes = feed.settlement.writes
         self._elector = LeaderElector(
@@ -348,9 +348,10 @@ The feed watches pod groups only if a feature gate or --coscheduling requires th
 """
 
 
-def _timing(settings: Settings) -> Timing:
+def timing_of(settings: Settings) -> Timing:
+    """Returns the times of the election, in client-go's ratios."""
     duration = settings.lease_duration_seconds
-    return Timing(duration, duration * 2 / 3, duration * 2 / 15, settings.settle_seconds)  # the ratios of client-go
+    return Timing(duration, duration * 2 / 3, duration * 2 / 15, settings.settle_seconds)
 
 
 def _leader_service(

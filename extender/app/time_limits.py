@@ -10,7 +10,7 @@ import logging
 from math import inf
 from typing import NamedTuple
 
-from extender.app.feed import HAND_OVER_SECONDS, LEAD_SECONDS, RELIST_SECONDS
+from extender.app.feed import HAND_OVER_SECONDS, LEAD_SECONDS, RELIST_SECONDS, timing_of
 from extender.app.housekeeping import UNANSWERED_SECONDS
 from extender.cache.expiry import SURVEY_SECONDS
 from extender.cluster.http.kube_client import CALL_SECONDS, CONNECT_SECONDS
@@ -44,7 +44,11 @@ def orders(settings: Settings) -> tuple[Order, ...]:
     wrong = LONGEST_INTERVAL_SECONDS + LIST_SILENCE_SECONDS + PATIENCE_SECONDS
     survey = LIST_SILENCE_SECONDS + PATIENCE_SECONDS
     scheduler = DEFAULT_TIMEOUT_SECONDS
+    timing = timing_of(settings)
+    renewal, term, lease = timing.call_seconds, timing.renew_deadline_seconds, timing.lease_duration_seconds
     return (
+        Order("a renewal", renewal, "a term without another", term, "one call that hangs does not end the term"),
+        Order("a term without another", term, "leaseDurationSeconds", lease, "a leader ends before another begins"),
         Order("dialling", CONNECT_SECONDS, "a call", CALL_SECONDS, "a call that could not be sent is refused in time"),
         Order("a call", CALL_SECONDS, "settleSeconds", settle, "nothing is sent after the deadline of a write"),
         Order("settleSeconds", settle, "an unanswered bind's place", unanswered, "the place outlives the write"),
