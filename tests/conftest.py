@@ -84,7 +84,11 @@ def _reporter(config: pytest.Config) -> Callable[[str], None]:
     assert capture is not None
     with capture.global_and_fixture_disabled():
         stderr = os.dup(2)
-    return lambda line: os.write(stderr, f"stock: {line}\n".encode()) and None
+
+    def report(line: str) -> None:
+        os.write(stderr, f"stock: {line}\n".encode())
+
+    return report
 
 
 def _in_background(task: Callable[[], T]) -> Future[T]:

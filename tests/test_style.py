@@ -60,8 +60,9 @@ def python_texts(source: str) -> Iterator[tuple[int, str, bool]]:
             docstrings.add(expression.value)
             yield expression.lineno, text, True
     for node in ast.walk(tree):
-        is_text = isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in docstrings
-        if is_text and node.value.count(" ") >= 3:
+        if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or node in docstrings:
+            continue
+        if node.value.count(" ") >= 3:
             yield node.lineno, node.value, False
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:

@@ -10,14 +10,16 @@ import pytest
 from extender.app.loop import LoopRules, cycles_of
 from extender.errors import ConfigurationError
 from extender.framework.permit import Permits, Wait
+from extender.model.pod import Pod
 from extender.plugins.users import permit, reserve
 from extender.policy.library import Library
 from extender.policy.loading import read
 from extender.policy.policy import Policy
-from extender.queue.entries import Tier
+from extender.queue.entries import QueuedPod, Tier
 from extender.queue.priority_queue import PriorityQueue
 from extender.runtime.clock import ManualClock
 from extender.scheduler.other_extenders import Extenders
+from extender.table import NodeInfo
 from tests.builders import make_node
 from tests.policy.configurations import profile
 from tests.queue.queueing import Told, info, refused
@@ -42,7 +44,7 @@ class Loop:
         self.queue = PriorityQueue(Told(), ManualClock(), {})
         self.queue.add(info("p"))
         pod = self.queue.pop(0)
-        assert pod is not None
+        assert isinstance(pod, QueuedPod)
         self.queue.add_unschedulable(pod, refused("NodeName"))
 
     def adopt(self, policy: Policy) -> None:
@@ -103,7 +105,10 @@ def test_a_rule_that_holds_what_pods_have_reserved_cannot_be_replaced_but_taken_
 
 
 def test_pods_wait_no_more_for_a_rule_that_is_taken_out() -> None:
-    library = Library(rules={name: permit(lambda pod, node: Wait(900)) for name in ("Stays", "Goes")})
+    def waits(pod: Pod, node: NodeInfo) -> Wait:
+        return Wait(900)
+
+    library = Library(rules={name: permit(waits) for name in ("Stays", "Goes")})
     before, after = (
         read(profile(plugins={"permit": {"enabled": [{"name": name} for name in names]}}), library)
         for names in (("Stays", "Goes"), ("Stays",))

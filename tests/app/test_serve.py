@@ -6,6 +6,7 @@ import json
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -143,6 +144,9 @@ class Serving:
     def call(self, verb: str) -> TestResponse:
         return self.client.post(f"/scheduler/{verb}", json={"Pod": self.pod, "NodeNames": ["general-a1"]})
 
+    def counts(self, sample: str) -> bool:
+        return sample in self.client.get("/metrics").text
+
     def reasons(self) -> set[str]:
         answer = self.call("filter").json
         assert answer is not None
@@ -247,7 +251,7 @@ def test_a_rule_that_fails_where_the_one_before_fails_too_is_adopted(serving: Se
             "served_rules.py", FAILING.format(decorator="@predicate", more="", body=body.format(f"{answer} again"))
         )
         reloads = f'extender_policy_reloads_total{{result="success"}} {1 + flag.exists()}.0'
-        assert wait_until(lambda sample=reloads: sample in serving.client.get("/metrics").text)
+        assert wait_until(partial(serving.counts, reloads))
         flag.write_text("")
 
 

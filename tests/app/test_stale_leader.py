@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.app.feed import ClusterFeed, feed_factory_of
+from extender.app.feed import ClusterFeed, ElectedFeed, feed_factory_of
 from extender.cluster.watch import list_watch_state as reflection
 from extender.cluster.watch import source, survey
 from extender.config.settings import Settings
@@ -95,7 +95,8 @@ def test_a_worker_in_the_place_of_one_that_crashed_goes_on_with_its_lease(tmp_pa
         first.start()
         assert wait_until(lambda: leads(first))
         holder = api.collections[LEASES]["default/extender"]["spec"]["holderIdentity"]
-        first._elector._stopping.set()  # type: ignore[attr-defined]  # it dies, and gives nothing up
+        assert isinstance(first, ElectedFeed)
+        first._elector._stopping.set()  # it dies, and gives nothing up
         second.start()
         assert wait_until(lambda: leads(second))
         assert api.collections[LEASES]["default/extender"]["spec"]["holderIdentity"] == holder

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from random import Random
 from threading import Event
 from typing import Any
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 import pytest
 from werkzeug.test import Client
@@ -79,7 +80,9 @@ def test_it_has_what_the_cache_counts() -> None:
 
 
 def test_a_live_cluster_is_read_again_when_the_last_reading_is_old() -> None:
-    clock, states = ManualClock(), iter([ClusterState(()), ClusterError("the API server is down"), ClusterState(())])
+    clock = ManualClock()
+    down = ClusterError("the API server is down")
+    states: Iterator[ClusterState | ClusterError] = iter([ClusterState(()), down, ClusterState(())])
 
     def read() -> tuple[ClusterState, list[str]]:
         clock.advance(2)  # so that a reading is good for 20 s
@@ -146,10 +149,10 @@ def app() -> Iterator[object]:
 )
 @pytest.mark.parametrize("path", ["/ui/pending", "/ui/nodes.json", "/ui/page.css"])
 def test_serve_shows_its_pages_as_it_shows_the_cache(
-    app: object, path: str, address: str, host: str, status: int
+    app: WSGIApplication, path: str, address: str, host: str, status: int
 ) -> None:
-    def from_there(environ: dict[str, object], start_response: object) -> object:
-        return app({**environ, "REMOTE_ADDR": address}, start_response)  # type: ignore[operator]
+    def from_there(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        return app({**environ, "REMOTE_ADDR": address}, start_response)
 
     client = Client(from_there)
     assert client.get(path, headers={"Host": host}).status_code == status

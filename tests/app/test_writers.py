@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from extender.app.writers import Writers
+from extender.cluster.http.kube_client import Caller
 from extender.runtime.clock import ManualClock
 from extender.runtime.threads import log_error
 from extender.web.series import SCHEDULER_SERIES
 
 
-class NoServer:
+class NoServer(Caller):
     """No call is made, because no thread was started."""
 
-    def call(self, *_: object) -> bytes:
+    def call(self, *_: object, **__: object) -> bytes:
         raise AssertionError
 
 

@@ -123,7 +123,7 @@ def share(situation: Situation, schedulers: int, nodes: int = NODES, pods: int =
             taken = _is_taken(bind, profile, cluster)
             binds, lost, bound = binds + 1, lost + (not taken), bound + taken
             told.append(bind._replace(at=tick + LAG, taken=taken))
-        sent.extend(bind for each in every if (bind := each.decide(tick)))
+        sent.extend(made for each in every if (made := each.decide(tick)))
         tick += 1
     return Outcome(situation.title, schedulers, binds, lost, tick)
 

@@ -56,7 +56,7 @@ class _Asked:
     def agrees(self, stock: Object) -> bool:
         """Compares nodes with their total scores and, where no node is feasible, candidates with their victims."""
         ours = dict(zip(self.decision.feasible, self.decision.total.tolist(), strict=True))
-        return ours == stock.get("total", {}) and _victims(self.decision) == stock.get("candidates", {})
+        return bool(ours == stock.get("total", {}) and _victims(self.decision) == stock.get("candidates", {}))
 
 
 def measured(nodes: int, oracle: Path) -> Iterator[Measured]:

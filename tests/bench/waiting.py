@@ -20,6 +20,7 @@ from extender.framework.status import Rejection
 from extender.model.kinds import KINDS
 from extender.model.pod import Pod
 from extender.plugins.registry import INTERESTS
+from extender.queue.entries import QueuedPod
 from extender.queue.priority_queue import PriorityQueue
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
@@ -96,7 +97,7 @@ class WaitingCluster:
         self.cache.changed("Pod", info.pod)
         self.queue.add(info)
         popped = self.queue.pop(0)
-        assert popped is not None
+        assert isinstance(popped, QueuedPod)
         self.queue.add_unschedulable(popped, Rejection(frozenset((rule,))))
 
 

@@ -48,7 +48,7 @@ def is_odd(value: object) -> bool:
 PLACES = {"the reader": (Templates, "info"), "the cache": (PodStore, "put"), "the table": (Table, "place")}
 
 
-@pytest.fixture(params=PLACES.values(), ids=PLACES.keys())
+@pytest.fixture(params=list(PLACES.values()), ids=list(PLACES))
 def failing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets one place fail at every odd pod."""
     owner, method = request.param

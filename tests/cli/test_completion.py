@@ -108,7 +108,12 @@ def test_names_that_a_shell_would_run_are_not_offered(tmp_path: Path) -> None:
 
 def test_standard_input_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[object] = []
-    monkeypatch.setattr("extender.snapshots.files.load", lambda path: read.append(path) or [])
+
+    def load(path: object) -> list[object]:
+        read.append(path)
+        return []
+
+    monkeypatch.setattr("extender.snapshots.files.load", load)
     assert complete("explain", "--cluster", "-", "web") == []
     assert read == []
 

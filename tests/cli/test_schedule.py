@@ -55,7 +55,11 @@ def test_a_taken_port_ends_schedule_with_one_line(kubeconfig: Path) -> None:
 
 def test_the_log_says_once_what_a_start_waits_for(kubeconfig: Path, tmp_path: Path) -> None:
     with schedule(kubeconfig, tmp_path, wait=False) as running:
-        process, count = running.process, lambda text: running.process.log.read_text().count(text)
+        process = running.process
+
+        def count(text: str) -> int:
+            return process.log.read_text().count(text)
+
         process.wait_until(
             lambda: count("not scheduling yet check=cache reason='waiting for the first list of ") > 0, 30
         )

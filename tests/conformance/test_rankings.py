@@ -43,9 +43,9 @@ def from_scratch(profile: Profile, pod: PodInfo, state: ClusterState) -> list[in
     if any(refusal.code is Code.ERROR for refusal in fit.refusals):
         return None
     if len(fit.feasible) < 2:
-        return fit.feasible.tolist()
+        return [*map(int, fit.feasible)]
     total = score(profile, pod, state.table, fit.feasible).total
-    return fit.feasible[total == total.max()].tolist()
+    return [*map(int, fit.feasible[total == total.max()])]
 
 
 class Story:

@@ -22,7 +22,7 @@ from extender.model.pod import Pod
 from extender.plugins.registry import default_profile
 from extender.runtime.clock import SystemClock
 from extender.runtime.unsettled import UnsettledWrites
-from extender.scheduler.scheduler_ports import Attempt
+from extender.scheduler.scheduler_ports import Attempt, AttemptResult
 from extender.table.features import DEFAULT_FEATURES
 from extender.verbs.verb import Summary
 from extender.web import log
@@ -76,7 +76,7 @@ def test_every_field_of_a_log_line_is_listed() -> None:
     call = Call("filter", Outcome.ERROR, subject, summary, 200, "none", 0.1, 1.0, "", "rules:rule")
     report([call], Metrics(SystemClock(), "0"), Traces())
     pod = msgspec.convert(make_pod("p").scheduler("mine").obj(), Pod)
-    SchedulerMetrics(SystemClock(), "0").attempted(Attempt(pod, "error", 0.1, 2, "409: Conflict", "n1"))
+    SchedulerMetrics(SystemClock(), "0").attempted(Attempt(pod, AttemptResult.ERROR, 0.1, 2, "409: Conflict", "n1"))
     log_start("serve", Settings(), [default_profile()], DEFAULT_FEATURES, ("https://api:6443", "v1.37.1"))
     logging.getLogger("extender").error("failed", exc_info=ValueError("broken"))
     written = {field for line in stream.getvalue().splitlines() for field in json.loads(line)}

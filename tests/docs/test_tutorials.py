@@ -36,7 +36,7 @@ class Block:
     @property
     def file(self) -> str:
         """The name of the file to write the block to: the last name in the line before."""
-        return re.findall(r"`([\w.]+)`", self.before)[-1]
+        return str(re.findall(r"`([\w.]+)`", self.before)[-1])
 
     def commands(self) -> list[tuple[str, str]]:
         return [(match["command"], match["shown"]) for match in _COMMAND.finditer(self.text)]

@@ -51,6 +51,11 @@ def bound(plane: ControlPlane) -> dict[str, str]:
     return {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName")}
 
 
+def are_scheduled(plane: ControlPlane, *names: str) -> bool:
+    """True if each of the groups is said to be scheduled."""
+    return all(group_condition(plane, name) == ("True", "Scheduled", "") for name in names)
+
+
 def group_condition(plane: ControlPlane, name: str) -> tuple[str, str, str] | None:
     """The status, reason and message of PodGroupInitiallyScheduled; None if there is no such condition."""
     try:

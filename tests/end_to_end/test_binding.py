@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,10 @@ def test_bindings_keep_to_the_rate_of_the_policy_and_the_first_pod_is_measured(
     (tmp_path / "policy.yaml").write_text(json.dumps({**header, "clientConnection": {"qps": 4, "burst": 2}}))
     control_plane.client.create(sized("n", "64").obj())
     with start_scheduler("--policy", str(tmp_path / "policy.yaml")) as scheduler:
+
+        def is_count(sample: str, count: int) -> bool:
+            return scheduler.metric(sample) == count
+
         began_at = time.monotonic()
         control_plane.client.create(*(make_pod(f"p{number}").req(cpu=f"{1 + number}m").obj() for number in range(10)))
         assert wait_until(lambda: len(placed(control_plane)) == 10)
@@ -41,7 +46,7 @@ def test_bindings_keep_to_the_rate_of_the_policy_and_the_first_pod_is_measured(
         measured = {"PreEnqueue": 1, "PreFilter": 1, "Filter": 1, "Reserve": 1, "PreBind": 1, "Bind": 10}
         for point, count in measured.items():
             sample = f'{POINT}{{extension_point="{point}",{PROFILE}}}'
-            assert wait_until(lambda sample=sample, count=count: scheduler.metric(sample) == count), point
+            assert wait_until(partial(is_count, sample, count)), point
 
 
 def test_a_bind_that_hangs_is_logged_while_it_hangs(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.builders import make_pod
-from tests.conftest import clean
 from tests.end_to_end.conftest import StartScheduler
 from tests.end_to_end.scheduling import condition, placed, sized
+from tests.stock.cleaning import clean
 from tests.stock.control_plane import ControlPlane
 from tests.stock.scraping import scrape
 from tests.stock.waiting import wait_until
@@ -31,6 +32,10 @@ SAME = (
 Counts = dict[tuple[str, ...], float]
 
 
+def tried(plane: ControlPlane, name: str) -> object:
+    return placed(plane).get(name) or condition(plane, name)
+
+
 def counts(text: str) -> Counts:
     """Returns what was counted, without zeros and without how long anything took."""
     return {
@@ -49,7 +54,7 @@ def work(plane: ControlPlane, metrics: Callable[[], str]) -> tuple[Counts, Count
     plane.client.create(make_pod("gated").gate("wait").obj())
     for name, cpu in (("fits", "1"), ("big", "5"), ("huge", "50")):
         plane.client.create(make_pod(name).req(cpu=cpu).obj())
-        assert wait_until(lambda name=name: placed(plane).get(name) or condition(plane, name))
+        assert wait_until(partial(tried, plane, name))
     assert wait_until(lambda: counts(metrics()).get(("scheduler_pending_pods", "unschedulable")) == 2)
     first = counts(metrics())
     plane.client.create(sized("large", "8").obj())

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,6 +30,7 @@ from tests.end_to_end.group_plane import (
     TREE_FLAGS,
     TREES,
     GroupControlPlane,
+    are_scheduled,
     bound,
     clean_up,
     group_condition,
@@ -176,8 +178,7 @@ def test_the_loop_binds_gangs_whole_or_not_at_all(plane: GroupControlPlane, tmp_
         assert bound_of(plane, "two") == 0
         plane.client.create(a_node("more"))
         assert wait_until(lambda: bound_of(plane, "two") == 2)
-        for name in ("two", "three", "four"):
-            assert wait_until(lambda name=name: group_condition(plane, name) == ("True", "Scheduled", ""))
+        assert wait_until(lambda: are_scheduled(plane, "two", "three", "four"))
 
 
 def test_a_restarted_loop_completes_a_partly_bound_gang(plane: GroupControlPlane, tmp_path: Path) -> None:
@@ -205,7 +206,7 @@ def test_a_gang_preempts_in_the_loop(plane: GroupControlPlane, tmp_path: Path) -
 
 def test_the_loop_binds_trees_whole_or_not_at_all(plane: GroupControlPlane, tmp_path: Path) -> None:
     """Two gangs of two below a tree that needs both; one rack has room for all four members, the other for three."""
-    rack = {"schedulingConstraints": {"topology": [{"key": "rack"}]}}
+    rack: Object = {"schedulingConstraints": {"topology": [{"key": "rack"}]}}
     tree = make_composite_pod_group("tree", 2, workloadRef=template("tree"), **rack)
     small = make_node("small").label(rack="r1").capacity(cpu="6", memory="64Gi", pods="110").obj()
     plane.client.create(small, tree, *branch("left"), *branch("right"))
@@ -219,11 +220,10 @@ def test_the_loop_binds_trees_whole_or_not_at_all(plane: GroupControlPlane, tmp_
         )
         assert wait_until(lambda: len(bound(plane)) == 4)
         assert set(bound(plane).values()) == {"n0", "n1"}
-        for name in ("left", "right"):
-            assert wait_until(lambda name=name: group_condition(plane, name) == ("True", "Scheduled", ""))
+        assert wait_until(lambda: are_scheduled(plane, "left", "right"))
 
 
-def branch(name: str, **spec: Object) -> list[Object]:
+def branch(name: str, **spec: Any) -> list[Object]:
     """A gang of two below the tree; each member needs half a large node."""
     group = make_pod_group(name, 2, parentCompositePodGroupName="tree", workloadRef=template(name), **spec)
     return [group, *(make_pod(f"{name}-{i}").req(cpu="2").group(name).obj() for i in range(2))]
@@ -259,8 +259,7 @@ def test_the_webhook_alone_splits_no_tree(plane: GroupControlPlane, tmp_path: Pa
         racks_of_left = {node for pod, node in bound(plane).items() if pod.startswith("left")}
         assert len(racks_of_left) == 1 or not constraint
         assert extender.metric('extender_binds_total{result="unfit"}') == 0
-        for name in ("left", "right"):
-            assert wait_until(lambda name=name: group_condition(plane, name) == ("True", "Scheduled", ""))
+        assert wait_until(lambda: are_scheduled(plane, "left", "right"))
 
 
 def template(name: str) -> Object:
@@ -278,7 +277,7 @@ def racks(plane: GroupControlPlane, **cpus: str) -> None:
 
 
 def in_one_rack(plane: GroupControlPlane, name: str, minimum: int, size: int) -> None:
-    rack = {"schedulingConstraints": {"topology": [{"key": "rack"}]}}
+    rack: Object = {"schedulingConstraints": {"topology": [{"key": "rack"}]}}
     members = [make_pod(f"{name}-{i}").req(cpu="1").group(name).obj() for i in range(size)]
     plane.client.create(*members, make_pod_group(name, minimum, **rack))  # so that all members are tried together
 

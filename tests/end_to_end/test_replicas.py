@@ -11,6 +11,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -230,9 +231,11 @@ def test_a_service_leads_to_the_leader_and_no_call_is_refused_while_it_hands_ove
     assert wait_until(lambda: led_to(client) in addresses.values())
     leader = next(name for name, address in addresses.items() if address == led_to(client))
     (successor,) = set(replicas) - {leader}
-    with Service(
-        [(each.port, lambda a=addresses[name]: led_to(client) == a) for name, each in replicas.items()]
-    ) as service:
+
+    def leads(address: str) -> bool:
+        return led_to(client) == address
+
+    with Service([(each.port, partial(leads, addresses[name])) for name, each in replicas.items()]) as service:
         scheduler = Scheduler(service.port)
         scheduler.start()
         assert wait_until(lambda: len(scheduler.answers) > 10)

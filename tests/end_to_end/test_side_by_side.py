@@ -135,15 +135,15 @@ def verdicts(control_plane: ControlPlane, scheduler: AbstractContextManager[obje
     control_plane.client.create(*PREEMPTION)
     waiting = {name_of(pod) for pod in PREEMPTION if pod["kind"] == "Pod" and "nodeName" not in pod["spec"]}
     with scheduler:
-        return wait_until(lambda: said if (said := _first_events(control_plane)).keys() == waiting else None)
+        return wait_until(lambda: said if (said := _first_events(control_plane)).keys() == waiting else {})
 
 
 def _first_events(control_plane: ControlPlane) -> dict[str, str]:
     failed = [event for event in control_plane.client.list("Event", "default") if event["reason"] == "FailedScheduling"]
     failed.sort(key=lambda event: str(event["eventTime"]), reverse=True)
     return {
-        event["regarding"]["name"] if "regarding" in event else event["involvedObject"]["name"]: event.get(
-            "note", event.get("message")
+        event["regarding"]["name"] if "regarding" in event else event["involvedObject"]["name"]: str(
+            event.get("note", event.get("message", ""))
         )
         for event in failed
     }

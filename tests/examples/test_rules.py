@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,14 @@ from extender import Cluster, Decision
 from extender.framework.permit import NO_PERMITS
 from extender.framework.profile import Profile, Profiles, WeightedPriority
 from extender.model.kinds import custom_kind
-from extender.model.meta import ObjectMeta
+from extender.model.meta import CustomObject, ObjectMeta
 from extender.offline.rule_trial import rules_in
 from extender.plugins.registry import default_profile
 from extender.plugins.users import OfflineHost, put_in_force
 from extender.plugins.users.handle import RunningProcess
 from extender.policy.library import Library
 from extender.policy.loading import read
+from extender.queue.entries import Entity
 from extender.runtime.clock import ManualClock
 from tests.builders import ZONE, Object, PodBuilder, make_node, make_pod
 from tests.policy.configurations import profile
@@ -190,7 +191,8 @@ def test_time_of_day(hours: str, hour: int, fits: bool) -> None:
 def loop_with(file: str, rule: str, point: str, **arguments: Any) -> World:
     """Returns a loop with one rule of a file, which is in force."""
     made = rules_in(FOLDER / f"{file}.py")[rule].rule(rule, arguments, OfflineHost())
-    changed = replace(default_profile(), **{point: made if point == "queue_sort" else (made,)})
+    points: dict[str, Any] = {point: made if point == "queue_sort" else (made,)}
+    changed = replace(default_profile(), **points)
     world = World(make_node("n").capacity(cpu="9", pods="9").allocatable(cpu="9", pods="9"), profile=changed)
     put_in_force([changed], RunningProcess(world.queue.wake, world.permits))
     return world
@@ -238,13 +240,14 @@ def test_gold_first() -> None:
     for pod in (waiting("plain").priority(9), waiting("silver", tier="silver"), waiting("gold", tier="gold")):
         world.put(pod)
     world.watch()
-    popped = iter(lambda: world.queue.pop(0), None)
+    popped: Iterator[Entity] = iter(lambda: world.queue.pop(0), None)
     assert [queued.info.pod.name for queued in popped] == ["gold", "silver", "plain"]
 
 
 def test_quota_gate() -> None:
     world = loop_with("quota_gate", "after_its_quota", "pre_enqueue")
     quota = custom_kind("example.com/v1", "TeamQuota", "teamquotas").type
+    assert issubclass(quota, CustomObject)
     world.put(waiting("p"))
     reasons = []
     for spec in (None, {}, {"approved": True}):

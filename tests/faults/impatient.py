@@ -9,5 +9,5 @@ from extender.web import app
 from extender.web.request_parser import Limits
 
 if __name__ == "__main__":
-    app.Limits = partial(Limits, head_seconds=1.0, body_seconds=1.0)  # type: ignore[assignment,misc]  # its defaults
+    vars(app)["Limits"] = partial(Limits, head_seconds=1.0, body_seconds=1.0)
     main()

@@ -47,7 +47,8 @@ def large_pod(request: dict[str, Any], random: Random) -> bytes:
 
 def _paths(tree: Any) -> list[Path]:
     """The paths of the whole and of each of its parts."""
-    paths, parts = [()], [tree]
+    paths: list[Path] = [()]
+    parts = [tree]
     for at, part in zip(paths, parts, strict=True):  # both grow as they are gone through
         items = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
         for key, value in items:

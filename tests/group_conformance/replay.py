@@ -42,6 +42,7 @@ from extender.model.pod import Pod
 from extender.model.pod_groups import CompositePodGroup, PodGroup
 from extender.offline.state import ClusterState
 from extender.plugins.registry import default_profile
+from extender.preemption import Preemption
 from extender.runtime.ports import Nominating
 from extender.snapshots.objects import to_objects
 from extender.table import PodInfo, Table, Trial
@@ -62,6 +63,9 @@ class StockNode:
 
     def filter(self, _pod: PodInfo, _table: Table, _fit: Fit) -> None:
         pass
+
+    def preempt(self, _pod: PodInfo, _table: Table, preemption: Preemption) -> Preemption:
+        return preemption
 
     def prioritize(self, _pod: PodInfo, table: Table, rows: Rows) -> Any:
         return np.array([0.5 * (name == self.name) for name in table.nodes.names_of(rows)])
@@ -227,15 +231,17 @@ def _paths(tree: Tree) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 def _parents(tree: Tree) -> Iterator[tuple[str, Composite]]:
     """Yields each group below this one, by its key, and the group directly above it."""
-    for child in tree.children if isinstance(tree, Composite) else ():
+    if isinstance(tree, Leaf):
+        return
+    for child in tree.children:
         yield child.group.key, tree
         yield from _parents(child)
 
 
 def differences(case: Object, stock: Object) -> list[str]:
     """Returns what we decide otherwise than stock in the case."""
-    gates = {BY_NAME[gate]: True for gate in gates_of(kind_of(case))}
-    profiles = Profiles([default_profile()], FeatureGates(generic_workload=True, **gates))
+    gates: dict[str, Any] = {BY_NAME[gate]: True for gate in gates_of(kind_of(case))}
+    profiles = Profiles([default_profile()], replace(FeatureGates(generic_workload=True), **gates))
     state = ClusterState(to_objects(case["cluster"]["items"]), profiles)
     root = _tree(state, [each["pod"] for each in stock["tries"]])
     is_held = _is_short(root) or _is_gated(root, state)
@@ -376,7 +382,10 @@ def _tree(state: ClusterState, tried: Sequence[str]) -> Tree:
     """Builds the tree of the only root; members are in the order in which stock has tried them."""
     order = {key: number for number, key in reversed(list(enumerate(tried)))}
     infos = sorted(state.infos.values(), key=lambda info: (order.get(info.pod.key, len(tried)), info.pod.name))
-    groups = [*state.objects.all(PodGroup).values(), *state.objects.all(CompositePodGroup).values()]
+    groups: list[PodGroup | CompositePodGroup] = [
+        *state.objects.all(PodGroup).values(),
+        *state.objects.all(CompositePodGroup).values(),
+    ]
 
     def built(group: PodGroup | CompositePodGroup) -> Tree:
         if isinstance(group, PodGroup):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,8 @@ from extender.groups.topology_placements import DEFAULT_SCORING, TopologyPlaceme
 from extender.table import PodInfo, Table, Trial
 from extender.table.labels import Rows
 from tests.builders import Object, make_pod, make_pod_group
-from tests.groups.deciding import BY_PLACEMENTS, decided, deciding, members, node, nodes_of, table_of, tree
+from tests.framework.cluster import table_of
+from tests.groups.deciding import BY_PLACEMENTS, decided, deciding, members, node, nodes_of, tree
 
 RACK = "rack"
 
@@ -26,7 +28,7 @@ def racks(**cpus: int) -> list[Object]:
     return [node(f"n-{rack}", cpu, rack=rack) for rack, cpu in cpus.items()]
 
 
-def gang(count: int | None, **spec: object) -> Object:
+def gang(count: int | None, **spec: Any) -> Object:
     return make_pod_group("g", count, schedulingConstraints={"topology": [{"key": RACK}]}, **spec)
 
 
@@ -52,6 +54,7 @@ def test_no_rack_is_tried_after_the_fullest_that_takes_all_members() -> None:
     decide_one, tried = deciding(table), []
 
     def noting(info: PodInfo, rows: Rows | None) -> MemberDecision:
+        assert rows is not None
         tried.append(table.nodes.names_of(rows))
         return decide_one(info, rows)
 
@@ -66,6 +69,7 @@ def test_a_domain_that_is_too_small_by_a_sum_is_not_tried() -> None:
     decide_one, tried = deciding(table), []
 
     def noting(info: PodInfo, rows: Rows | None) -> MemberDecision:
+        assert rows is not None
         tried.append(table.nodes.names_of(rows))
         return decide_one(info, rows)
 

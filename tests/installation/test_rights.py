@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import product
 
 import pytest
@@ -94,12 +95,16 @@ def account(request: pytest.FixtureRequest, control_plane: ControlPlane) -> Iter
 
 @pytest.mark.parametrize("account", SHAPES, indirect=True)
 def test_each_verb_of_a_shape_is_asked_for_by_name(account: Account) -> None:
+
+    def is_lacked(right: str) -> bool:
+        return right in account.lacks()
+
     account.unbind_kube_scheduler()
     assert wait_until(lambda: account.lacks() == ""), account.lacks()
     for role in account.roles():
         for right, weaker in weakened(role):
             account.put(weaker)
-            assert wait_until(lambda right=right: right in account.lacks()), f"nothing uses {right}"
+            assert wait_until(partial(is_lacked, right)), f"nothing uses {right}"
         account.put(role)
         assert wait_until(lambda: account.lacks() == "")
 

@@ -39,11 +39,11 @@ def notes(binaries: Binaries, values: Mapping[str, Any]) -> str:
 
 
 def _helm(binaries: Binaries, values: Mapping[str, Any], namespace: str, *command: str) -> str:
-    words = [binaries["helm"], *command, CHART, "--namespace", namespace, "--values", "-"]
+    words: list[str | Path] = [binaries["helm"], *command, CHART, "--namespace", namespace, "--values", "-"]
     ended = subprocess.run(words, input=json.dumps(values), capture_output=True, text=True, check=False)
     if ended.returncode:
         raise RenderError(ended.stderr)
-    return ended.stdout
+    return str(ended.stdout)
 
 
 def objects(
@@ -89,7 +89,7 @@ class _Dumper(yaml.SafeDumper):
 
 _Dumper.add_representer(str, _Dumper.represent_str)
 
-_OPTIONS = {
+_OPTIONS: dict[str, tuple[Object, tuple[str, ...]]] = {
     "network-policy": ({"networkPolicy": {"enabled": True}}, ("NetworkPolicy",)),
     "alerts": (
         {"metrics": {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}}},

@@ -7,6 +7,7 @@ import re
 import subprocess
 from collections.abc import Iterator, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -240,7 +241,13 @@ def test_helm_installs_it_changes_its_shape_and_takes_it_away(
     control_plane: ControlPlane, stock_binaries: Binaries
 ) -> None:
     client = control_plane.client
-    helm = [stock_binaries["helm"], "--kubeconfig", control_plane.kubeconfig, "--namespace", NAMESPACE]
+    helm: list[str | Path] = [
+        stock_binaries["helm"],
+        "--kubeconfig",
+        control_plane.kubeconfig,
+        "--namespace",
+        NAMESPACE,
+    ]
     for command in (
         ["install", "--create-namespace"],
         ["upgrade", "--set", "shape=service"],

@@ -209,7 +209,13 @@ class Rollout:
     """Runs `helm ... --wait` with the packaged chart, and does what the Deployment's controller and a kubelet would."""
 
     def __init__(self, binaries: Binaries, control_plane: ControlPlane, directory: Path) -> None:
-        self.helm = [binaries["helm"], "--kubeconfig", control_plane.kubeconfig, "--namespace", NAMESPACE]
+        self.helm: list[str | Path] = [
+            binaries["helm"],
+            "--kubeconfig",
+            control_plane.kubeconfig,
+            "--namespace",
+            NAMESPACE,
+        ]
         self._client = control_plane.client
         self._chart = package(binaries["helm"], directory)
 

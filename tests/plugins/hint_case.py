@@ -11,6 +11,7 @@ from extender.framework.queueing_hints import QueueingHints
 from extender.model.meta import Object
 from extender.model.storage import PersistentVolumeClaim
 from extender.plugins.registry import INTERESTS
+from extender.queue.entries import QueuedPod
 from extender.queue.priority_queue import PriorityQueue
 from extender.runtime.clock import ManualClock
 from extender.table import PodInfo
@@ -62,7 +63,7 @@ def waiting_for(rule: str, pod: PodInfo, told: Told) -> PriorityQueue:
     queue = PriorityQueue(told, ManualClock(), INTERESTS)
     queue.add(pod)
     popped = queue.pop(0)
-    assert popped is not None
+    assert isinstance(popped, QueuedPod)
     queue.add_unschedulable(popped, refused(rule))
     return queue
 

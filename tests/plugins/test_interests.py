@@ -22,6 +22,7 @@ from extender.framework.queueing_hints import (
     reads_names,
 )
 from extender.plugins.registry import INTERESTS
+from extender.queue.entries import QueuedPod
 from extender.queue.priority_queue import PriorityQueue
 from extender.runtime.clock import ManualClock
 from extender.table import PodInfo
@@ -160,7 +161,7 @@ def test_an_exception_in_an_index_function_does_not_leave_the_pod_waiting(intere
     queue = PriorityQueue(told, ManualClock(), {"Faulty": Interests((interest,))})
     queue.add(info("p"))
     popped = queue.pop(0)
-    assert popped is not None
+    assert isinstance(popped, QueuedPod)
     queue.add_unschedulable(popped, refused("Faulty"))
     assert queue.move(Change(NODE_ADD)) == 1
     assert set(told.failed) == {"Faulty"}

@@ -127,5 +127,7 @@ def test_eviction_makes_no_room_for_a_resource_that_the_node_lacks(
     table = table_of(node, USED, *([make_device_class("gpu", extended_resource=GPU)] if has_class else []))
     check = NodeResourcesFitFilter().prepare(pod_info(make_pod("p").req({"cpu": "4", GPU: "2"}).obj()), table)
     gone = HypotheticalRemovals(table, np.array([0], np.intp))
-    (refused, _), *others = check.filter_with_pods_removed(table.nodes.rows, gone)
+    answers = check.filter_with_pods_removed(table.nodes.rows, gone)
+    assert answers is not None
+    (refused, _), *others = answers
     assert (refused.tolist(), others) == ([not fits], [])

@@ -239,7 +239,7 @@ def test_a_new_node_wakes_pods_even_if_its_csi_node_came_first() -> None:
     """Each kind has its own watch, so their order is not known."""
     volumes = (each for name in "cd" for each in bound(name, source=handle(CSI, name)))
     full = make_pod("o").uid("o").node("a").pvc("d")
-    old = [make_node("a").capacity(cpu="4", pods="9"), make_csi_node("a", {CSI: 1}), full]
+    old = (make_node("a").capacity(cpu="4", pods="9"), make_csi_node("a", {CSI: 1}), full)
     world = World(*old, *volumes, make_pod("p").uid("p").scheduler(NAME).pvc("c"))
     world.settle()
     world.put(make_csi_node("b", {CSI: 1}))

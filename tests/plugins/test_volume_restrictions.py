@@ -132,7 +132,9 @@ def test_a_disk_is_not_free_while_a_nominated_pod_will_use_it() -> None:
     assert isinstance(check, Check)
     nominated = table.nominated.awaited_by(preemptor, lambda _: True)
     gone = HypotheticalRemovals(table, np.array([0], np.intp), nominated)
-    refused = [(mask.tolist(), refusal) for mask, refusal in check.filter_with_pods_removed(table.nodes.rows, gone)]
+    answers = check.filter_with_pods_removed(table.nodes.rows, gone)
+    assert answers is not None
+    refused = [(mask.tolist(), refusal) for mask, refusal in answers]
     assert refused[0] == ([True, False], DISK_CONFLICT)
 
 

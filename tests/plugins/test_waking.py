@@ -31,7 +31,7 @@ from extender.model.devices import DeviceClass
 from extender.model.storage import CSIDriver, CSIStorageCapacity, VolumeAttachment
 from extender.model.workloads import Namespace, Service
 from extender.plugins.registry import INTERESTS
-from extender.queue.entries import Tier
+from extender.queue.entries import QueuedPod, Tier
 from extender.queue.priority_queue import PriorityQueue
 from extender.runtime.clock import ManualClock
 from extender.table import PodInfo
@@ -175,7 +175,7 @@ def woken(pods: Sequence[PodInfo], rejections: Sequence[Rejection], change: Chan
     for pod, rejection in zip(pods, rejections, strict=True):
         queue.add(pod)
         popped = queue.pop(0)
-        assert popped is not None
+        assert isinstance(popped, QueuedPod)
         queue.add_unschedulable(popped, rejection)
     queue.move(change)
     assert not told.failed
@@ -352,7 +352,7 @@ def test_the_hint_is_called_for_few_of_many_different_pods(rule: str, change: Ch
     for number in range(MANY):
         queue.add(info(unlike_pod(rule, number)))
         popped = queue.pop(0)
-        assert popped is not None
+        assert isinstance(popped, QueuedPod)
         queue.add_unschedulable(popped, refused(rule))
     assert queue.move(change) == helped
     assert len(asked) <= helped

@@ -197,7 +197,7 @@ def test_arguments_of_node_affinity() -> None:
     given = args("NodeAffinity", addedAffinity={"preferredDuringSchedulingIgnoredDuringExecution": [term]})
     [rule] = [each.priority for each in made(pluginConfig=[given]).priorities if each.priority.name == given["name"]]
     assert isinstance(rule, NodeAffinityScore)
-    assert [(each.weight, each.preference.match_expressions[0].key) for each in rule.added] == [(5, "disk")]
+    assert [(each.weight, (each.preference.match_expressions or [])[0].key) for each in rule.added] == [(5, "disk")]
 
 
 @pytest.mark.parametrize("point", ["preFilter", "filter", "permit"])

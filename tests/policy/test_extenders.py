@@ -203,7 +203,7 @@ def test_a_classic_policy_spells_extenders_in_any_case_and_adds_fields() -> None
     }
     (config,) = read(classic(fields)).extenders
     assert (config.url_prefix, config.filter_verb, config.ignorable) == ("http://a", "f", True)
-    assert (config.ignored_resources, config.tls.verified) == ({GPU}, False)
+    assert (config.ignored_resources, config.tls.verified) == (frozenset({GPU}), False)
 
 
 @pytest.mark.parametrize("form", [configuration, classic])

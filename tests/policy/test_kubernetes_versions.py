@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -51,7 +51,8 @@ def test_the_version_that_is_followed_without_a_choice_is_the_newest_released() 
 
 def test_settings_and_policies_know_the_same_versions() -> None:
     assert OPTIONS["kubernetes_version"].choices == ("auto", *VERSIONS)
-    assert ConfigurationSpec.model_fields["kubernetes_version"].annotation == Literal[*VERSIONS] | None
+    expected: Any = Literal[*VERSIONS] | None
+    assert ConfigurationSpec.model_fields["kubernetes_version"].annotation == expected
 
 
 def test_a_setting_goes_before_a_policy_and_a_policy_before_the_cluster() -> None:

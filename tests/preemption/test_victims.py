@@ -243,13 +243,13 @@ def test_the_last_by_name_of_equally_important_pods_is_evicted() -> None:
 )
 def test_equally_important_victims_that_violate_a_budget_are_listed_first(pods: str, expected: list[str]) -> None:
     """`!` marks a pod that is covered by a budget that allows no disruption."""
-    placed = [victim(pod[0], "n", **({"app": "web"} if pod[1] == "!" else {})).obj() for pod in pods.split()]
+    placed = [victim(pod[0], "n").label(WEB if pod[1] == "!" else {}).obj() for pod in pods.split()]
     victims, violations = chosen(preempted(preemptor("4"), NODE, *placed, budget("pdb", 0, WEB)))["n"]
     assert (victims, violations) == (expected, pods.count("!"))
 
 
 def test_a_budget_protects_the_first_of_equally_important_pods() -> None:
-    placed = [victim(f"p{number:02}", "n", **({"app": "web"} if number % 3 else {})).obj() for number in range(16)]
+    placed = [victim(f"p{number:02}", "n").label(WEB if number % 3 else {}).obj() for number in range(16)]
     preemption = preempted(preemptor("14"), node("n", "16").obj(), *placed, budget("pdb", 3, WEB))
     expected = [f"p{number:02}" for number in (8, 10, 11, 13, 14, 0, 1, 2, 3, 4, 6, 9, 12, 15)]
     assert chosen(preemption) == {"n": (expected, 5)}

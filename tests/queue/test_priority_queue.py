@@ -44,7 +44,7 @@ class Rig:
 
     def pop(self) -> QueuedPod:
         pod = self.queue.pop(0)
-        assert pod is not None
+        assert isinstance(pod, QueuedPod)
         return pod
 
     def fail(self, pod: QueuedPod, rejection: Rejection = NO_REJECTION) -> Tier | None:
@@ -495,7 +495,7 @@ def test_an_event_does_not_look_at_ten_thousand_pods_that_it_cannot_help() -> No
     rig = Rig()
     for number in range(10_000):
         rig.queue.add(info(make_pod(f"p{number}").req(cpu="64")))
-    while pod := rig.queue.pop(0):
+    while isinstance(pod := rig.queue.pop(0), QueuedPod):
         rig.fail(pod, refused(FIT))
     asked = []
 

@@ -165,7 +165,7 @@ class QueueMachine(RuleBasedStateMachine):
             first = min(refused, key=lambda pod: (pod.expiry(), -pod.priority, pod.timestamp), default=None)
         pod = self.queue.pop(0)
         assert (pod.info.pod.name if pod else None) == (first.name if first else None)
-        if pod and first:
+        if isinstance(pod, QueuedPod) and first:
             first.tier, first.heard, first.activated, first.returned = "flight", [], False, False
             self.popped[first.name] = pod
 

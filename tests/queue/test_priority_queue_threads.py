@@ -12,7 +12,7 @@ from extender.framework.cluster_events import ASSIGNED_POD_DELETE, Change
 from extender.framework.status import NO_REJECTION
 from extender.plugins.registry import INTERESTS
 from extender.queue.backoff import Backoff
-from extender.queue.entries import Tier
+from extender.queue.entries import QueuedPod, Tier
 from extender.queue.priority_queue import PART, PriorityQueue
 from extender.runtime.clock import ManualClock
 from tests.builders import make_pod
@@ -49,7 +49,7 @@ def test_pop_waits_for_a_pod(queue: PriorityQueue, pool: ThreadPoolExecutor) -> 
 def test_pop_returns_a_pod_that_is_given_back(queue: PriorityQueue, pool: ThreadPoolExecutor) -> None:
     queue.add(info("p"))
     pod = queue.pop()
-    assert pod is not None
+    assert isinstance(pod, QueuedPod)
     queue.add_unschedulable(pod, refused("NodeResourcesFit"))
     popped = pool.submit(queue.pop, WAIT_SECONDS)
     assert queue.move(LEFT) == 1
@@ -61,7 +61,7 @@ def test_pop_returns_a_pod_when_its_backoff_ends(
 ) -> None:
     queue.add(info("p"))
     pod = queue.pop()
-    assert pod is not None
+    assert isinstance(pod, QueuedPod)
     assert queue.add_unschedulable(pod, NO_REJECTION) is Tier.BACKOFF
     popped = pool.submit(queue.pop, WAIT_SECONDS)
     clock.advance(2.0)
@@ -83,7 +83,7 @@ def test_pods_can_be_popped_while_many_pods_are_moved(
     queue = PriorityQueue(Told(), ManualClock(), INTERESTS, backoff=Backoff(max_seconds=0))
     for number in range(20 * PART):
         queue.add(info(f"p{number}"))
-        if pod := queue.pop():
+        if isinstance(pod := queue.pop(), QueuedPod):
             queue.add_unschedulable(pod, refused("NodeResourcesFit"))
 
     def left_when_popped() -> int:
@@ -112,7 +112,7 @@ def test_every_pod_is_popped_by_one_thread_and_none_is_lost(queue: PriorityQueue
     pods, scheduled, lock = 400, [], threading.Lock()
 
     def schedule() -> None:
-        while pod := queue.pop():
+        while isinstance(pod := queue.pop(), QueuedPod):
             if pod.attempts == 1:
                 queue.add_unschedulable(pod, refused("NodeResourcesFit"))
                 queue.move(LEFT)

@@ -14,7 +14,7 @@ from extender.runtime.clock import ManualClock, SystemClock
 from extender.runtime.one_cpu import LinuxCpus, OneCpu
 
 
-class FakeCpus:
+class FakeCpus(LinuxCpus):
     """Four CPUs, of which this process may use three. `refuses` names the calls that fail."""
 
     def __init__(self, clock: ManualClock) -> None:

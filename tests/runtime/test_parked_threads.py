@@ -45,7 +45,7 @@ def test_a_thread_does_not_keep_the_process_alive() -> None:
 
 def test_of_many_threads_that_are_done_at_once_four_wait_and_the_others_end() -> None:
     meeting = Barrier(10)
-    threads = ParkedThreads(lambda _: meeting.wait(10), "crowd")
+    threads = ParkedThreads[int](lambda _: meeting.wait(10), "crowd")
     for number in range(10):
         threads.take(number)
     assert wait_until(lambda: threads.parked == sum(thread.name == "crowd" for thread in all_threads()) == 4, 10)

@@ -176,5 +176,5 @@ def check_claims(world: World, pod: Pod) -> None:
         kept = world.objects["PersistentVolume", bound.spec.volume_name]
         assert isinstance(kept, PersistentVolume)
         assert kept.node_selector is not None
-        [term] = kept.node_selector.node_selector_terms or ()
+        [term] = kept.node_selector.node_selector_terms or []
         assert [each.values for each in term.match_expressions or ()] == [[pod.node_name]]

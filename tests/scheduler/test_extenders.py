@@ -24,7 +24,7 @@ from extender.runtime.ports import Binding, Nominating
 from extender.scheduler.other_extenders import Extender, ExtenderBinder, Extenders
 from extender.table import Table
 from extender.table.features import VERSIONS
-from tests.builders import PodBuilder, make_node, make_pod
+from tests.builders import Object, PodBuilder, make_node, make_pod
 from tests.framework.cluster import pod_info, table_of
 from tests.scheduler.fake_extender import FakeExtender, all_pass, passing
 from tests.verbs.cluster import FakeBinder
@@ -357,7 +357,8 @@ def test_since_1_38_an_extender_may_add_victims_to_a_node_that_needs_none(starte
     assert decided.nominated_node == "a"
     assert decided.preemption is not None
     assert [victim.uid for victim in decided.preemption.victims] == [VA]
-    key, no_pods = ("NodeNameToMetaVictims", []) if names else ("NodeNameToVictims", None)
+    key = "NodeNameToMetaVictims" if names else "NodeNameToVictims"
+    no_pods: list[Object] | None = [] if names else None
     for fake in started.fakes[1:]:
         assert [request[key] for request in fake.requests("preempt")] == [
             {"a": {"Pods": no_pods, "NumPDBViolations": 0}}

@@ -204,9 +204,9 @@ def test_members_whose_group_is_deleted_while_the_tree_is_decided_come_back() ->
     world.watch()
     look_up = world.cache.groups.tree
 
-    def deletes_a_group(*args: Any) -> Any:
+    def deletes_a_group(*args: Any, **named: Any) -> Any:
         world.cache.groups.tree = look_up  # type: ignore[method-assign]  # for the next call
-        tree = look_up(*args)
+        tree = look_up(*args, **named)
         world.delete("PodGroup", "default/right")
         world.watch()
         return tree

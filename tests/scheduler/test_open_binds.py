@@ -86,7 +86,7 @@ def test_a_bind_that_the_watch_has_shown_before_its_answer_was_lost_is_reported_
         world.watch()
         raise NO_ANSWER
 
-    world.bind = answer_lost  # type: ignore[method-assign]  # for this world alone
+    world.bind = answer_lost  # type: ignore[method-assign, assignment]  # for this world alone
     world.settle()
     world.pass_time(3)
     assert (world.events, world.conditions) == ([BOUND], [])
@@ -99,7 +99,7 @@ def test_the_condition_is_left_alone_if_the_pod_is_bound_and_the_watch_is_late()
         world.put_object(world.pod("p").placed_on(binding.node))
         raise NO_ANSWER
 
-    world.bind = answer_lost  # type: ignore[method-assign]  # for this world alone
+    world.bind = answer_lost  # type: ignore[method-assign, assignment]  # for this world alone
     world.attempt()
     world.binders.work()
     assert (world.events, world.conditions) == ([("p", "FailedScheduling", OPEN)], [])

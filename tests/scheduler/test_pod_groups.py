@@ -605,7 +605,7 @@ def test_a_member_whose_bind_is_refused_keeps_its_place_until_it_is_tried_again(
 def test_a_profile_that_enforces_no_gangs_keeps_no_room() -> None:
     policy = read(configuration(plugins={"multiPoint": {"disabled": [{"name": "GangScheduling"}]}}))
     profile = replace(policy.profiles[0], name=NAME)
-    gang = [make_pod_group("workers", 2), member("a", cpu="4").node("n0")]
+    gang = (make_pod_group("workers", 2), member("a", cpu="4").node("n0"))
     world = World(node("n0"), node("n1"), *others("x"), *gang, features=ON, profile=profile)
     world.put(member("b", cpu="4"))
     world.settle()

@@ -15,7 +15,7 @@ from extender.errors import OutcomeUnknown, Refused
 from extender.framework.status import unresolvable
 from extender.model.pod import Pod
 from extender.plugins.registry import default_profile
-from extender.queue.entries import Tier
+from extender.queue.entries import QueuedPod, Tier
 from extender.scheduler.preemption import EvictionsInProgress
 from extender.table import PodInfo
 from extender.table.features import VERSIONS
@@ -370,7 +370,7 @@ def test_a_nomination_by_another_scheduler_is_left_alone() -> None:
 def test_a_preemptor_that_is_deleted_has_nobody_evicted(world: World) -> None:
     world.delete("Pod", "default/p")
     popped = world.queue.pop(0)
-    assert popped is not None
+    assert isinstance(popped, QueuedPod)
     world.watch()
     with world.cache.snapshot("test") as table:
         unfit = world.cycles[NAME].schedule_pod(popped.info, table)

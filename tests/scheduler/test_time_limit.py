@@ -29,7 +29,7 @@ from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.scheduler.world import NAME, World
 
 LONG_SECONDS = 600.0
-Rule = Callable[[Callable[[PodInfo | Pod], object]], Profile]
+Rule = Callable[[Callable[[Pod], object]], Profile]
 
 
 def with_rules(*predicates: Any, priorities: Any = ()) -> Profile:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -25,11 +26,11 @@ from extender import (
 )
 from extender.framework.profile import Profile
 from extender.model.kinds import custom_kind
-from extender.model.meta import ObjectMeta
+from extender.model.meta import CustomObject, ObjectMeta
 from extender.plugins.registry import default_profile
 from extender.plugins.users import OfflineHost, put_in_force
 from extender.plugins.users.handle import RunningProcess
-from extender.queue.entries import Tier
+from extender.queue.entries import Entity, Tier
 from extender.runtime.clock import Deadline, SystemClock, TimeLimit
 from extender.runtime.threads import WorkerPool, log_error
 from tests.builders import (
@@ -181,6 +182,7 @@ def while_open(pod: Pod, node: Node, *, handle: Handle) -> bool:
 
 def test_a_change_of_a_watched_kind_wakes_the_pods_that_a_rule_refused() -> None:
     door = custom_kind("example.com/v1", "Door", "doors").type
+    assert issubclass(door, CustomObject)
     profile = default_profile()
     world = world_of(node("n1"), pod("p"), predicates=[*profile.predicates, made(while_open, "while_open")])
     for is_open, placed_on in ((False, ""), (True, "n1")):
@@ -204,7 +206,7 @@ def test_pods_are_tried_in_the_order_of_the_rule() -> None:
         world.put(each)
         world.clock.advance(1)
         world.watch()
-    popped = iter(lambda: world.queue.pop(0), None)
+    popped: Iterator[Entity] = iter(lambda: world.queue.pop(0), None)
     assert [queued.info.pod.name for queued in popped] == ["gold", "high", "first", "last"]
 
 

@@ -27,7 +27,7 @@ from extender.policy.kubernetes_versions import by_name
 from extender.runtime import ports
 from extender.runtime.clock import NO_LIMIT, ManualClock, TimeLimit
 from extender.runtime.ports import Binding, Check, NominatedNode, Nominating, always
-from extender.scheduler.scheduler_ports import Attempt, GroupResult, SchedulerTelemetry, Workers
+from extender.scheduler.scheduler_ports import Attempt, GroupResult, Workers
 from extender.scheduler.timing import BIND, ProfileTimer
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
 from extender.web.metrics import Metrics
@@ -183,7 +183,7 @@ class World:
         seed: int = 0,
         profile: Profile | None = None,
         record: Path | None = None,
-        telemetry: SchedulerTelemetry | None = None,
+        telemetry: Any = None,  # ports.Telemetry and SchedulerTelemetry in one
         limit: TimeLimit = NO_LIMIT,
         features: FeatureGates = DEFAULT_FEATURES,
         settings: Settings = Settings(settle_seconds=0.0),  # noqa: B008  frozen
@@ -254,8 +254,8 @@ class World:
         """Lets the cache lose the node after each decision about a group's member, before the member is assumed."""
         decide = self.cycles[NAME].decide_member
 
-        def deletes_the_node(*args: Any) -> Any:
-            decided = decide(*args)
+        def deletes_the_node(*args: Any, **named: Any) -> Any:
+            decided = decide(*args, **named)
             self.cache.deleted("Node", self.objects["Node", name])
             return decided
 
@@ -303,10 +303,10 @@ class World:
 
     def failed(self, pod: Pod, reason: str, message: str, nominated_node: NominatedNode) -> None:
         node_name = "" if nominated_node is Nominating.CLEAR else nominated_node
-        kept = isinstance(node_name, Nominating)
-        self.conditions.append((pod.name, reason, message, None if kept else node_name))
-        if not kept:
-            self.nominate(pod, node_name)
+        nominated = None if isinstance(node_name, Nominating) else node_name
+        self.conditions.append((pod.name, reason, message, nominated))
+        if nominated is not None:
+            self.nominate(pod, nominated)
 
     def failed_unless_bound(self, pod: Pod, reason: str, message: str) -> None:
         if not self.node_of(pod.name):

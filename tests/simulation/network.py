@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from urllib.parse import urlencode
 
 from extender.cluster.http.exchange import BrokenExchange, Hung
@@ -120,7 +120,7 @@ class SimulatedKubeClient(KubeClient):
         self._network, self._process = network, process
 
     @contextmanager
-    def get(self, path: str, query: Mapping[str, str], silence_seconds: float, accept: str = "") -> Iterator[object]:
+    def get(self, path: str, query: Mapping[str, str], silence_seconds: float, accept: str = "") -> Iterator[Any]:
         target = f"{path}?{urlencode(query)}" if query else path
         if "watch" in query:
             stream = Stream(self._network, self._process, path, silence_seconds)
@@ -130,7 +130,7 @@ class SimulatedKubeClient(KubeClient):
             finally:
                 stream.close()
         else:
-            yield _Whole(self._exchange("GET", target, b"", silence_seconds), self._network)
+            yield _Whole(self._exchanged("GET", target, b"", silence_seconds), self._network)
 
     def call(
         self,
@@ -151,7 +151,7 @@ class SimulatedKubeClient(KubeClient):
         try:
             if repeated:
                 check()
-            answer = self._exchange(method, path, body, max(ends_at - network.simulation.now, 0.1))
+            answer = self._exchanged(method, path, body, max(ends_at - network.simulation.now, 0.1))
         except Refused as error:
             raise OutcomeUnknown(f"no answer, and then {error}") if repeated else error from None
         if repeated and answer.status >= 300 and answer.status not in _SETTLING:
@@ -170,7 +170,7 @@ class SimulatedKubeClient(KubeClient):
     def close(self) -> None:
         pass
 
-    def _exchange(self, method: str, target: str, body: bytes, patience_seconds: float) -> Reply:
+    def _exchanged(self, method: str, target: str, body: bytes, patience_seconds: float) -> Reply:
         network, api = self._network, self._network.api
         if network.without_leases is self._process and "/leases" in target:
             network.simulation.park(min(patience_seconds, LONGEST_HANG_SECONDS))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
+from typing import Any
 
 import msgspec
 import pytest
@@ -108,15 +109,15 @@ def test_without_that_question_it_would_fill_the_node_over() -> None:
     stopped = Stopped()
 
     class PausingOpenDoor(OpenDoor):
-        def __init__(self, *args: object) -> None:
-            super().__init__(*args)  # type: ignore[arg-type]  # as OpenDoor
-            post = self.bind
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            post: Any = self.bind
 
             def bind(*where: object) -> None:
                 stopped()
-                post(*where)  # type: ignore[arg-type]  # as ports.Binder
+                post(*where)
 
-            self.bind = bind  # type: ignore[assignment]  # as ports.Binder
+            self.bind: Any = bind
 
     world = lives(stopped, LONG_SECONDS, {"extender.app.serve.LeaderBinder": PausingOpenDoor})
     assert len(world.judge.overfilled) == 1
@@ -203,7 +204,7 @@ class SlowLists(SimulatedKubeClient):
     """Each list of pods takes 7 s."""
 
     @contextmanager
-    def get(self, path: str, query: Mapping[str, str], silence_seconds: float, accept: str = "") -> Iterator[object]:
+    def get(self, path: str, query: Mapping[str, str], silence_seconds: float, accept: str = "") -> Iterator[Any]:
         if path == PODS and "watch" not in query:
             self._network.simulation.sleep(7.0)
         with super().get(path, query, silence_seconds, accept) as response:

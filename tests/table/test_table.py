@@ -121,7 +121,7 @@ class TableMachine(RuleBasedStateMachine):
         for row in rows:
             known = self.nodes[self.table.nodes.names[row]]
             assert self.table.nodes.node(row) is known
-            assert self.table.nodes.allocatable[CPU, row] == int(known.allocatable["cpu"]) * 1000
+            assert self.table.nodes.allocatable[CPU, row] == int(str(known.allocatable["cpu"])) * 1000
             assert self.table.nodes.taint_sets[self.table.nodes.taint_set[row]] == tuple(known.taints)
             zones = self.table.nodes.labels[ZONE]
             assert zones.values[zones.ids[row]] == known.labels.get(ZONE, "")
@@ -161,7 +161,8 @@ class TableMachine(RuleBasedStateMachine):
         taken = {rows[name] for pod, name in self.pods.values() if pod.host_ports}
         assert self.table.ports.conflicting([HostPort("TCP", 80, "0.0.0.0")]).keys() == taken
         for image, held in self.table.nodes.images.items():
-            holders = {rows[n] for n, known in self.nodes.items() if known.status.images[0].names == [image]}
+            held_by = {n: [each.names for each in known.status.images or ()] for n, known in self.nodes.items()}
+            holders = {rows[n] for n, names in held_by.items() if names == [[image]]}
             assert held.rows == holders
 
 

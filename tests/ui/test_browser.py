@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -198,14 +199,14 @@ def test_names_from_a_cluster_are_text(browser: Browser, tmp_path: Path, answer:
     nodes = [make_node(f"n{HOSTILE}{i}").zone(HOSTILE).label({HOSTILE: HOSTILE}).taint(HOSTILE).obj() for i in range(3)]
     pod = make_pod(HOSTILE, HOSTILE).req(cpu="1").gate(HOSTILE).node_selector({HOSTILE: "no"}).obj()
     cluster = Cluster.from_objects([*nodes, pod])
-    found: Any = {
+    answers: dict[str, Callable[[], Any]] = {
         "explain": lambda: cluster.explain(f"{HOSTILE}/{HOSTILE}"),
         "simulate": cluster.simulate,
         "capacity": lambda: cluster.capacity([make_pod("t").obj()]),
         "compare": cluster.compare,
-    }[answer]()
+    }
     page = tmp_path / "page.html"
-    page.write_text(found.to_html())
+    page.write_text(answers[answer]().to_html())
     browser.open(page.as_uri())
     assert browser.run("return window.hacked") is None
     assert browser.run("return document.querySelectorAll('img').length") == 0

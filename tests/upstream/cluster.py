@@ -31,7 +31,7 @@ class UpstreamCluster(ControlPlane):
     """`with UpstreamCluster(binaries, directory, 6) as plane:` has nodes whose pods run, and the shipped accounts.
 
     Attributes:
-        gates: the feature gates of all servers and schedulers, "Name=true" each.
+        switched: the feature gates of all servers and schedulers, "Name=true" each.
     """
 
     apiserver_flags: Sequence[str] = ("--allow-privileged=true", f"--runtime-config={','.join(_APIS)}")
@@ -39,7 +39,7 @@ class UpstreamCluster(ControlPlane):
     def __init__(self, binaries: Binaries, directory: Path, nodes: int, gates: Sequence[str] = ()) -> None:
         super().__init__(binaries, directory)
         self._nodes = nodes
-        self.gates = gates
+        self.switched = gates
         self.gate_flags = ("--feature-gates", ",".join(gates)) if gates else ()
         self.apiserver_flags = (*self.apiserver_flags, *self.gate_flags)
 
@@ -48,7 +48,13 @@ class UpstreamCluster(ControlPlane):
         try:
             self._start_controllers()
             self.kubectl("create", "namespace", NAMESPACE)
-            kubelet = [self.binaries["fakekubelet"], "--kubeconfig", self.kubeconfig, "--nodes", str(self._nodes)]
+            kubelet: list[str | Path] = [
+                self.binaries["fakekubelet"],
+                "--kubeconfig",
+                self.kubeconfig,
+                "--nodes",
+                str(self._nodes),
+            ]
             self.spawn("fakekubelet", kubelet, "fakekubelet.log")
             assert wait_until(lambda: len(self.client.list("Node")) == self._nodes)
             self._apply(_daemon_set(name) for name in _DAEMONS)
@@ -89,7 +95,7 @@ class UpstreamCluster(ControlPlane):
 
 @contextmanager
 def stock(plane: UpstreamCluster) -> Iterator[None]:
-    with plane.scheduler(gates=plane.gates):
+    with plane.scheduler(gates=plane.switched):
         yield
 
 
@@ -98,7 +104,7 @@ def webhook(plane: UpstreamCluster) -> Iterator[None]:
     """The stock scheduler, and `extender serve` for all four verbs beside its own plugins."""
     with (
         serve(plane.account("service"), plane.directory, *plane.gate_flags, timeout_seconds=_START_SECONDS) as extender,
-        plane.scheduler(extender.configuration(), gates=plane.gates),
+        plane.scheduler(extender.configuration(), gates=plane.switched),
     ):
         yield
 

@@ -240,7 +240,7 @@ def test_the_watch_shows_the_outcome_of_a_bind_without_an_answer(told: list[Obje
 
 
 def test_the_watch_is_not_waited_for_for_long() -> None:
-    cache, waited = cache_of(NODE, POD), []
+    cache, waited = cache_of(NODE, POD), list[float]()
     binder = FakeBinder(OutcomeUnknown("the connection ended"))
     verb = Bind(cache, PROFILES, binder, Telemetry(), confirmation=Confirmation(cache, waited.append))
     assert answer(verb, binding(POD, "n")) == {"Error": "the connection ended"}

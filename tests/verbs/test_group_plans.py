@@ -529,7 +529,8 @@ def test_a_member_assumed_on_its_planned_node_does_not_end_the_plan() -> None:
     gang = members(4)
     webhook = Webhook(*NODES, make_pod_group("gang", 4), *gang)
     answered = [webhook.ask(pod, NAMES) for pod in gang[:2]]
-    assert webhook.cache.assume(PodInfo(webhook.pod("m0")), *answered[0]) is None
+    (planned,) = answered[0]
+    assert webhook.cache.assume(PodInfo(webhook.pod("m0")), planned) is None
     answered += [webhook.ask(pod, NAMES) for pod in reversed(gang[2:])]
     assert sorted(name for names in answered for name in names) == NAMES
     assert webhook.telemetry.dropped == {}

@@ -174,8 +174,12 @@ def test_the_call_of_a_deleted_member_ends_and_its_siblings_wait_on() -> None:
         assert wait_until(lambda: webhook.assumed() == {"m0", "m1"})
         webhook.quorum.end_deleted()
         webhook.delete(pods[0])
-        # The call may not wait yet, although its pod is assumed.
-        assert wait_until(lambda: webhook.quorum.end_deleted() or deleted.done())
+
+        def ended() -> bool:
+            webhook.quorum.end_deleted()
+            return deleted.done()
+
+        assert wait_until(ended)  # the call may not wait yet, although its pod is assumed
         assert deleted.result() == "pod default/m0 no longer exists"
         assert not sibling.done()
         others = [webhook.begin(pod, "n1") for pod in pods[2:]]

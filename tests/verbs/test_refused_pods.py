@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -114,7 +115,8 @@ class LicenceServer:
     """Outside the cluster; a rule asks it, and wakes the pods that it refused."""
 
     def __init__(self) -> None:
-        self.left, self.while_asked = 0, lambda: None
+        self.left = 0
+        self.while_asked: Callable[[], object] = lambda: None
 
     def take(self) -> bool:
         left = self.left

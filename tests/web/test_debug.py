@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from wsgiref.types import StartResponse, WSGIEnvironment
 
 import pytest
 from werkzeug.test import Client
@@ -58,7 +59,7 @@ def app_over(asked: Asked, **given: str) -> ExtenderApp:
 def client(asked: Asked, address: str = "127.0.0.1") -> Client:
     app = app_over(asked)
 
-    def from_there(environ: dict[str, object], start_response: object) -> object:
+    def from_there(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         return app({**environ, "REMOTE_ADDR": address}, start_response)
 
     return Client(from_there)
@@ -195,6 +196,7 @@ def test_the_log_level_stays_as_it_is(method: str, query: str, address: str, sta
 
 def test_the_settings_in_force_are_shown_to_this_machine() -> None:
     told = client(Asked()).get("/configz").json
+    assert told is not None
     assert told["extender/v1"].keys() == {option.key for option in options_of("serve")}
     assert told["extender/v1"]["logLevel"] == "info"
     assert client(Asked(), "10.0.0.7").get("/configz").status_code == 403

@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from extender.model.pod import Pod
 from extender.runtime.clock import ManualClock
-from extender.scheduler.scheduler_ports import Attempt, GroupResult
+from extender.scheduler.scheduler_ports import Attempt, AttemptResult, GroupResult
 from extender.web.scheduler_metrics import SchedulerMetrics, Waiting
 from extender.web.series import SCHEDULER_SERIES
 from tests.builders import make_node, make_pod
@@ -27,13 +27,13 @@ def samples(metrics: SchedulerMetrics) -> dict[tuple[str, ...], float]:
 def told() -> SchedulerMetrics:
     metrics = SchedulerMetrics(ManualClock(), "1")
     pending = {"active": 3, "gated": 1}
-    entities = {("active", "podgroup"): 2}
-    refused = {("NodeResourcesFit", "mine"): 2}
+    entities: dict[tuple[str, ...], int] = {("active", "podgroup"): 2}
+    refused: dict[tuple[str, ...], int] = {("NodeResourcesFit", "mine"): 2}
     metrics.observe_queue(Waiting(lambda: pending, lambda: entities, lambda: refused, lambda: {"events": 7}))
     metrics.incoming("active", "PodAdd")
     metrics.entity_incoming("active", "PodAdd", "podgroup")
     pod = msgspec.convert(make_pod("p").scheduler("mine").obj(), Pod)
-    metrics.attempted(Attempt(pod, "scheduled", 0.5, 1, "", "n1"))
+    metrics.attempted(Attempt(pod, AttemptResult.SCHEDULED, 0.5, 1, "", "n1"))
     metrics.decided(0.002)
     metrics.spent("gave way", 0.25)
     metrics.scheduled(2, 1.5)

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from extender.cluster.election.election import Election, Read, Sleep, Timing, Write
+from extender.cluster.election.election import Ask, Election, Read, Sleep, Timing, Write
 from extender.cluster.election.lease import Lease
 from extender.runtime.clock import ManualClock, Moment
 from extender.runtime.unsettled import UnsettledWrites
@@ -84,6 +84,7 @@ class Candidates(RuleBasedStateMachine):
         if isinstance(step, Sleep):
             self.true_seconds += step.seconds / candidate.rate
         else:
+            assert not isinstance(step, Ask)  # no candidate follows the calls of a kube-scheduler
             candidate.asked, candidate.asked_at, candidate.answer = step, now, None
 
     @rule(i=CANDIDATES)

@@ -254,8 +254,13 @@ def test_a_leader_leaves_the_lease_to_one_that_is_called(api: FakeApiServer, ele
     assert wait_until(first.leading)
     second = elect("second", asks=True)
     writes = first._settlement.writes
+
+    def hurried() -> bool:
+        second.hurry(0.1)
+        return not first.leading()
+
     with writes.noted(EVICTION):
-        assert wait_until(lambda: second.hurry(0.1) or not first.leading())
+        assert wait_until(hurried)
         assert not second.leading()
         assert holder(api) == "first"  # which waits for the answer
     second.hurry(30.0)

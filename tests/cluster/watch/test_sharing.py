@@ -22,7 +22,7 @@ def replica(name: str, **requests: str) -> PodBuilder:
 def test_a_page_of_replicas_keeps_each_part_once() -> None:
     sent = [replica(name, cpu="1").obj() for name in ("a", "b")] + [replica("c", cpu="2").obj()]
     decode_page, decode_object = decoders(KINDS["Pod"])
-    a, b, c = decode_page(json.dumps({"metadata": {"resourceVersion": "1"}, "items": sent}).encode()).items or ()
+    a, b, c = decode_page(json.dumps({"metadata": {"resourceVersion": "1"}, "items": sent}).encode()).items or []
     later = decode_object(msgspec.Raw(json.dumps(sent[0]).encode()))
     for one, two in ((a, b), (a, later)):
         assert isinstance(one, Pod) and isinstance(two, Pod)

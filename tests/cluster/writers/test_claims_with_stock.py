@@ -183,7 +183,7 @@ def test_an_allocation_that_arrives_after_its_release_comes_too_late(client: Api
     pod = make(client)
     client.patch("ResourceClaim", make_one(client).name, {"metadata": {"finalizers": [FINALIZER]}})
     known = read(client)  # as the status that is on its way knows it
-    claims.release(known, pod, deallocate=True)
+    claims.release(known, pod.uid, deallocate=True)
     assert read(client).metadata.resource_version != known.metadata.resource_version
     assert state(client) == ([], [], [])
 

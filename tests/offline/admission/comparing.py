@@ -156,7 +156,8 @@ def prepare(client: ApiClient) -> None:
             answer = created(limited, client)
         except ApiError:
             return False
-        return {"cpu", "ephemeral-storage"} <= answer["spec"]["containers"][0]["resources"].get("limits", {}).keys()
+        limits: Object = answer["spec"]["containers"][0]["resources"].get("limits", {})
+        return {"cpu", "ephemeral-storage"} <= limits.keys()
 
     assert wait_until(is_seen)
 

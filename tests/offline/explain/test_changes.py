@@ -188,10 +188,10 @@ def test_the_smallest_change_of_each_kind_is_found(
 @pytest.mark.parametrize("kind", ["DaemonSet", "Node"])
 def test_no_change_removes_a_pod_that_its_controller_recreates_on_the_node(kind: str) -> None:
     node = make_node("n").capacity(cpu="4").obj()
-    daemon = make_pod("agent").req(cpu="1").owner(kind, "agent").node("n")
+    agent = make_pod("agent").req(cpu="1").owner(kind, "agent").node("n")
     if kind == "Node":
-        daemon.annotation({"kubernetes.io/config.mirror": "hash"})
-    daemon = daemon.obj()
+        agent.annotation({"kubernetes.io/config.mirror": "hash"})
+    daemon = agent.obj()
     web = make_pod("web").req(cpu="2").priority(9).owner("ReplicaSet", "web").node("n").obj()
     assert changes(make_pod("p").req(cpu="3").obj(), node, daemon, web)["remove-pods"].removed == ("default/web",)
     # The pod of the lower priority would do, but for its owner.

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from extender.errors import DeadlineExceeded, ExtenderError
+from extender.model.pod import Pod
 from extender.offline.recording.reading import Recording
 from extender.offline.recording.replay import FAILED, PLANNED, UNDECIDED, replay
 from extender.recording.lines import GroupLine
 from extender.runtime.clock import LATE
 from extender.table.features import FeatureGates
-from tests.builders import make_composite_pod_group, make_pod, make_pod_group
+from tests.builders import Object, make_composite_pod_group, make_pod, make_pod_group
 from tests.offline.recording.test_hostile import CALL, CHANGE, HEADER, NODES, mutated, uses, written
 from tests.scheduler.test_pod_groups import member, node
 from tests.scheduler.world import NAME, World
@@ -34,7 +35,7 @@ def churn(path: Path, seed: int) -> None:
         add_group(world, random, f"g{number}")
         world.put(member(f"single{number}", "").priority(random.choice((0, 10))))
         world.settle()
-        bound = [key for (kind, key), obj in world.objects.items() if kind == "Pod" and getattr(obj, "node_name", "")]
+        bound = [key for (_, key), obj in world.objects.items() if isinstance(obj, Pod) and obj.node_name]
         leaving = [key for key in bound if world.pod(key.partition("/")[2]).terminating]
         for key in leaving or random.sample(bound, min(len(bound), random.randrange(4))):
             world.delete("Pod", key)
@@ -44,8 +45,8 @@ def churn(path: Path, seed: int) -> None:
 
 def add_group(world: World, random: Random, name: str) -> None:
     size, priority = random.randint(1, 5), random.choice((0, 10, 100))
-    constraint = {"schedulingConstraints": IN_A_ZONE} if random.random() < 0.5 else {}
-    parent = {"parentCompositePodGroupName": f"tree-{name}"} if random.random() < 0.3 else {}
+    constraint: Object = {"schedulingConstraints": IN_A_ZONE} if random.random() < 0.5 else {}
+    parent: Object = {"parentCompositePodGroupName": f"tree-{name}"} if random.random() < 0.3 else {}
     if parent:
         world.put(make_composite_pod_group(f"tree-{name}", 1, priority=priority))
     world.put(make_pod_group(name, size, priority=priority, **constraint, **parent))
@@ -85,10 +86,10 @@ def test_an_attempt_that_ends_in_an_error_is_recorded_and_left_out_of_a_replay(
     world = World(make_pod_group("g", 2), *nodes, *(member(name, "g") for name in "ab"), features=GATES, record=path)
     decide_member, calls = world.cycles[NAME].decide_member, iter([1, 2])
 
-    def fails_at_second(*arguments: Any) -> Any:
+    def fails_at_second(*arguments: Any, **named: Any) -> Any:
         if next(calls, 0) == 2:
             raise error
-        return decide_member(*arguments)
+        return decide_member(*arguments, **named)
 
     world.cycles[NAME].decide_member = fails_at_second  # type: ignore[method-assign]  # for this world alone
     world.settle()

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from extender.model.pod import Pod
 from extender.offline.recording.reading import Recording
 from extender.offline.recording.replay import ReplayResult, replay
 from extender.recording.lines import AttemptLine
@@ -32,7 +33,7 @@ def churn(path: Path, seed: int, steps: int = 120) -> World:
         made = make_pod(name).scheduler(NAME).req(cpu=random.choice(("500m", "1", "2"))).label(app="x")
         world.put(made.priority(random.choice((0, 10, 100))))
         world.settle()
-        bound = [key for (kind, key), obj in world.objects.items() if kind == "Pod" and getattr(obj, "node_name", "")]
+        bound = [key for (_, key), obj in world.objects.items() if isinstance(obj, Pod) and obj.node_name]
         leaving = [key for key in bound if world.pod(key.partition("/")[2]).terminating]
         for key in leaving or random.sample(bound, min(len(bound), random.randrange(2))):
             world.delete("Pod", key)

@@ -221,11 +221,12 @@ def test_the_page_links_each_moved_group_to_its_own_row_of_the_document() -> Non
     }
     document = {"first": side, "second": side, "moved": [], "movedGroups": moved, "plugins": {}}
     links = SiteLinks("compare", {}, {})
+    site: defaultdict[str, object] = defaultdict(str, kept={}, pages=(), arguments={})
     context = {
         "names": ("x", "y"),
         "choices": (),
         "maps": (),
-        "site": defaultdict(str, kept={}, pages=(), arguments={}),
+        "site": site,
     }
     page = rendering.page("comparison.html", document, links, **context).decode()
     assert re.findall(r"at=%2FmovedGroups%2F(\d)", page) == ["0", "0", "1", "1", "2", "2"]

@@ -7,6 +7,7 @@ import pytest
 
 from extender.framework.cluster_events import Action, Change, ClusterEvent, Resource
 from extender.model.workloads import Service
+from extender.queue.entries import QueuedPod
 from tests.builders import ZONE, NodeBuilder, Object, PodBuilder, make_node, make_pod, make_service
 from tests.plugins.hint_case import helped, node_change_helps, pod_change_helps, waiting_for
 from tests.queue.queueing import Told, info, node, refused
@@ -115,7 +116,7 @@ def test_a_node_that_gets_a_topology_key_wakes_only_the_pods_that_spread_over_it
     queue = waiting_for("PodTopologySpread", info(make_pod("over-racks").spread("rack", labels=WEB)), told)
     queue.add(info(make_pod("over-zones").spread(ZONE, labels=WEB)))
     popped = queue.pop(0)
-    assert popped is not None
+    assert isinstance(popped, QueuedPod)
     queue.add_unschedulable(popped, refused("PodTopologySpread"))
     labelled = Change(ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL), node(zoned()), node(zoned("z")))
     assert (queue.move(labelled), told.failed) == (1, [])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext, suppress
 from math import inf
 from threading import Event
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -55,10 +55,10 @@ def rule_of(kind: Any, body: Callable[[], object], clock: ManualClock) -> Any:
     return kind(of_pod if kind in (pre_enqueue, queue_sort) else of_pod_and_node).rule("mine", {}, host(clock))
 
 
-def run(kind: Any, rule: Any, table: Table) -> object:
+def run(kind: Any, rule: Any, table: Table) -> Any:
     with table.until(Deadline(ManualClock(), SECONDS)):
         answer = KINDS[kind](rule, table)
-    return [*answer] or NO_REFUSAL if kind is predicate else answer
+    return list(cast("Iterable[object]", answer)) or NO_REFUSAL if kind is predicate else answer
 
 
 @pytest.fixture

@@ -100,13 +100,12 @@ def test_a_rule_that_hangs_is_logged_once_while_it_hangs(
     clock = ManualClock()
     hanging = HangingCalls(clock)
 
-    @kind
     def slow(_: Pod, __: Node) -> None:
         for _second in range(seconds):
             clock.advance(1)
             hanging.log()
 
-    rule = slow.rule(
+    rule = kind(slow).rule(
         "mine", {}, LiveHost(Telemetry(), clock, NO_LIMIT, lambda *_: None, lambda *_: None, watching(hanging))
     )
     deadline = [NO_DEADLINE] if kind in (reserve, permit) else []

@@ -102,7 +102,7 @@ def test_a_rule_that_loops_is_ended_long_after_its_deadline(monkeypatch: pytest.
     assert end_abandoned(now) == []
     assert not raised.value.has_returned()  # type: ignore[misc]
     end_abandoned(now + ENDED_AFTER_SECONDS + 10)
-    assert wait_until(raised.value.has_returned, 30)  # type: ignore[misc]
+    assert wait_until(raised.value.has_returned, 30)  # type: ignore[arg-type]
     assert end_abandoned(now + 2 * ENDED_AFTER_SECONDS) == []
     assert answer_of("Rule", lambda: 5, deadline()) == 5
 
@@ -138,7 +138,7 @@ def test_a_call_that_cannot_be_ended_is_reported_until_it_returns(monkeypatch: p
     [(rule, place)] = end_abandoned(now)
     assert (rule, place.partition(":")[0]) == ("Rule", "test_rule_calls.py")
     end.set()
-    assert wait_until(raised.value.has_returned, 30)  # type: ignore[misc]
+    assert wait_until(raised.value.has_returned, 30)  # type: ignore[arg-type]
     assert wait_until(lambda: end_abandoned(now) == [], 30)
 
 

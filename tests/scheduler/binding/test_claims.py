@@ -203,10 +203,10 @@ def test_the_second_of_two_claims_fails_and_the_first_is_released() -> None:
     world = world_of(wanted("a"), allocated("b", "gpu-1"), pod("p", "a", "b"), devices=("gpu-0", "gpu-1"))
     bind = world.claims.bind
 
-    def failing(claim: ResourceClaim, *rest: Any) -> ResourceClaim:
+    def failing(claim: ResourceClaim, *rest: Any, **named: Any) -> ResourceClaim:
         if claim.name == "b":
             raise Refused("reserved for too many", 422)
-        return bind(claim, *rest)
+        return bind(claim, *rest, **named)
 
     world.claims.bind = failing  # type: ignore[method-assign]  # for this world alone
     world.attempt()
@@ -219,8 +219,8 @@ def test_a_write_whose_answer_is_lost_is_found_out_and_undone() -> None:
     world = world_of(wanted("c"), pod("p", "c"))
     bind = world.claims.bind
 
-    def unheard(*arguments: Any) -> ResourceClaim:
-        bind(*arguments)
+    def unheard(*arguments: Any, **named: Any) -> ResourceClaim:
+        bind(*arguments, **named)
         raise OutcomeUnknown("silence")
 
     world.claims.bind = unheard  # type: ignore[method-assign]  # for this world alone
@@ -271,11 +271,11 @@ def test_a_claim_released_between_the_decision_and_the_reservation_is_not_taken_
     world = world_of(allocated("c", "gpu-0", "n1", "p"), pod("p", "c"))
     assume = world.cache.assume
 
-    def assume_late(*arguments: Any) -> str:
+    def assume_late(*arguments: Any) -> Any:
         world.leftovers.clean_up()
         return assume(*arguments)
 
-    world.cache.assume = assume_late  # type: ignore[method-assign]  # for this world alone
+    world.cache.assume = assume_late  # type: ignore[method-assign, assignment]  # for this world alone
     world.attempt()
     world.binders.work()
     assert (world.node_of("p"), standing(world)) == ("", ([], []))
@@ -325,9 +325,9 @@ def test_devices_stay_taken_until_it_is_known_whether_a_claim_has_them(*, heard:
     world = world_of(wanted("c"), pod("p", "c"))
     bind = world.claims.bind
 
-    def unanswered(*arguments: Any) -> ResourceClaim:
+    def unanswered(*arguments: Any, **named: Any) -> ResourceClaim:
         if heard:
-            bind(*arguments)
+            bind(*arguments, **named)
         raise OutcomeUnknown("silence")
 
     world.claims.bind = unanswered  # type: ignore[method-assign]  # for this world alone

@@ -52,9 +52,9 @@ def test_a_pod_that_is_cancelled_while_it_is_written_is_not_bound() -> None:
     world = World(node("n1"), CLASS, volume, claim, pod("p").pvc("c"))
     bind = world.volumes.bind
 
-    def cancelled(*arguments: Any) -> Any:
+    def cancelled(*arguments: Any, **named: Any) -> Any:
         assert world.waiting.preempt("p", "default/high")
-        return bind(*arguments)
+        return bind(*arguments, **named)
 
     world.volumes.bind = cancelled  # type: ignore[method-assign]  # for this world alone
     world.attempt()
@@ -122,7 +122,7 @@ def test_an_error_at_reserve_names_the_plugin_as_kube_scheduler_does(
         world.cache.assume_object = assume  # type: ignore[method-assign]  # only the first call fails
         raise error
 
-    world.cache.assume_object = fails  # type: ignore[method-assign]  # for this world alone
+    world.cache.assume_object = fails  # type: ignore[method-assign, assignment]  # for this world alone
     world.attempt()
     assert world.conditions[-1][:3] == ("p", "SchedulerError", f'running Reserve plugin "{plugin}": {error}')
     assert world.cache.overview().assumed == []

@@ -245,7 +245,7 @@ def test_what_was_reserved_for_a_pod_that_is_not_bound_after_all_is_taken_back(
     """A Binding without an answer keeps it until the watch, or the expiry, tells."""
     rules = Rules()
     world = world_with(node("n1"), pod("p"), rules=rules.rules)
-    world.faults = [fault]  # type: ignore[list-item]  # both are errors of the cluster
+    world.faults = [fault]
     world.attempt()
     world.binders.work()
     settle(world.permits, world.cache)
@@ -318,7 +318,12 @@ def test_a_rule_that_hangs_holds_the_loop_up_for_no_longer_than_a_decision_may_t
         assert [call for call in rules.calls if call.startswith("undo")] == undone
     finally:
         end.set()
-    assert wait_until(lambda: settle(world.permits, world.cache) is None and f"undo {place} p" in rules.calls, 30)
+
+    def undone_late() -> bool:
+        settle(world.permits, world.cache)
+        return f"undo {place} p" in rules.calls
+
+    assert wait_until(undone_late, 30)
     world.pass_time(20)
     assert (world.node_of("p"), rules.calls[-3:]) == ("n1", ASKED)
 
@@ -440,7 +445,7 @@ class Story:
     def step(self) -> None:
         world, random = self.world, self.random
         may_happen: list[Callable[[], object]] = [
-            lambda: self.coming and world.put(self.coming.pop()),
+            self._come,
             world.attempt,
             lambda: world.binders.tasks and world.binders.tasks.pop(0)(),
             lambda: world.untold and world.untold.pop(0)(),
@@ -449,6 +454,10 @@ class Story:
             lambda: self._restart() if random.random() < 0.1 else None,
         ]
         random.choice(may_happen)()
+
+    def _come(self) -> None:
+        if self.coming:
+            self.world.put(self.coming.pop())
 
     def _restart(self) -> None:
         """A new scheduler begins with the objects that the old one has left."""
