@@ -13,8 +13,15 @@ from extender.model.pod import Pod
 from extender.offline.frames import frame
 from extender.offline.html import rendering
 from extender.offline.state import ClusterState
-from extender.offline.what_if.group_counts import GroupCount, GroupPlace, by_place
-from extender.offline.what_if.result import MEASURES, SimulationResult, simulate_once, summary
+from extender.offline.what_if.result import (
+    MEASURES,
+    GroupCount,
+    GroupPlace,
+    SimulationResult,
+    by_place,
+    simulate_once,
+    summary,
+)
 from extender.offline.what_if.scenario import Scenario
 from extender.offline.what_if.simulation import Progress
 from extender.runtime.text import MOST_ROWS, Cells, aligned, cut, printable

@@ -18,9 +18,8 @@ from extender.offline.manifests.templates import read_workloads
 from extender.offline.state import ClusterState
 from extender.offline.what_if.capacity import as_text as capacity_text
 from extender.offline.what_if.comparison import as_text as comparison_text
-from extender.offline.what_if.group_counts import by_place
 from extender.offline.what_if.hypothetical import answer_simulation
-from extender.offline.what_if.result import SimulationResult, as_text
+from extender.offline.what_if.result import SimulationResult, as_text, by_place
 from extender.offline.what_if.scenario import Scenario
 from extender.snapshots.objects import to_objects
 from tests.builders import (
