@@ -52,10 +52,8 @@ if TYPE_CHECKING:
     from extender.offline.explain.overview import PendingGroup, PendingPod
     from extender.offline.frames import Listing
     from extender.offline.nodes import NodeUsage
-    from extender.offline.recording.differences import Difference
-    from extender.offline.recording.reading import Recording
-    from extender.offline.recording.replay import ChangedDecision, ReplayResult, replay
-    from extender.offline.recording.steps import RecordedStep
+    from extender.offline.recording.reading import RecordedStep, Recording
+    from extender.offline.recording.replay import ChangedDecision, Difference, ReplayResult, replay
     from extender.offline.what_if.capacity import Capacity
     from extender.offline.what_if.comparison import Comparison, Moved, PodOutcome
     from extender.offline.what_if.result import Balance, DrainEffect, SimulationResult
@@ -184,10 +182,8 @@ _NAMES = {
     "extender.offline.explain.overview": ("PendingGroup", "PendingPod"),
     "extender.offline.frames": ("Listing",),
     "extender.offline.nodes": ("NodeUsage",),
-    "extender.offline.recording.differences": ("Difference",),
-    "extender.offline.recording.reading": ("Recording",),
-    "extender.offline.recording.replay": ("ChangedDecision", "ReplayResult", "replay"),
-    "extender.offline.recording.steps": ("RecordedStep",),
+    "extender.offline.recording.reading": ("RecordedStep", "Recording"),
+    "extender.offline.recording.replay": ("ChangedDecision", "Difference", "ReplayResult", "replay"),
     "extender.offline.what_if.capacity": ("Capacity",),
     "extender.offline.what_if.comparison": ("Comparison", "Moved", "PodOutcome"),
     "extender.offline.what_if.result": ("Balance", "DrainEffect", "SimulationResult"),

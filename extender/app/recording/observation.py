@@ -24,8 +24,14 @@ from extender.model.pod import Pod
 from extender.model.redaction import Redaction
 from extender.policy.policy import parsed
 from extender.recording.lines import RecordedSettings
-from extender.recording.observers import RecordedChanges, RecordedRandom, RecordingObserver
-from extender.recording.recorder import IN_THE_WAY, Recorder, RotatingFiles
+from extender.recording.recorder import (
+    IN_THE_WAY,
+    RecordedChanges,
+    RecordedRandom,
+    Recorder,
+    RecordingObserver,
+    RotatingFiles,
+)
 from extender.runtime import strict_yaml
 from extender.runtime.clock import Clock, SystemClock
 from extender.runtime.product_version import product_version

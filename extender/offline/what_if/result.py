@@ -1,4 +1,4 @@
-"""Runs a simulation, and presents its outcome, with the pods of each group, as values, as JSON, as text or as a page."""
+"""Runs a simulation, and presents its outcome, with the members of each group, as values, JSON, text or a page."""
 
 from __future__ import annotations
 

@@ -10,8 +10,7 @@ import msgspec
 
 from extender.cache.cache import Cache
 from extender.recording.lines import RecordedSettings
-from extender.recording.observers import RecordedChanges, RecordingObserver
-from extender.recording.recorder import LIMIT_BYTES, Recorder, RotatingFiles
+from extender.recording.recorder import LIMIT_BYTES, RecordedChanges, Recorder, RecordingObserver, RotatingFiles
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
 from extender.verbs.bind import Bind

@@ -28,8 +28,7 @@ from extender.offline.recording.replay import as_text, replay, steps_text
 from extender.offline.recording.worlds import Rules
 from extender.recording import recorder as recorder_module
 from extender.recording.lines import RecordedSettings
-from extender.recording.observers import RecordedChanges
-from extender.recording.recorder import Recorder, RotatingFiles
+from extender.recording.recorder import RecordedChanges, Recorder, RotatingFiles
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
 from extender.snapshots.objects import to_objects

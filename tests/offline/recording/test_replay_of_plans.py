@@ -18,8 +18,14 @@ from extender.model.pod import Pod
 from extender.offline.recording.reading import Recording
 from extender.offline.recording.replay import PLANNED, replay
 from extender.recording.lines import CallLine, PlanLine, RecordedSettings
-from extender.recording.observers import RecordedChanges, RecordedRandom, RecordingObserver
-from extender.recording.recorder import LIMIT_BYTES, Recorder, RotatingFiles
+from extender.recording.recorder import (
+    LIMIT_BYTES,
+    RecordedChanges,
+    RecordedRandom,
+    Recorder,
+    RecordingObserver,
+    RotatingFiles,
+)
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
 from extender.verbs.filter import Filter
