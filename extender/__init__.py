@@ -45,11 +45,11 @@ if TYPE_CHECKING:
         StatefulSet,
     )
     from extender.offline.cluster import Cluster
-    from extender.offline.explain.changes.suggestion import SuggestedChange
     from extender.offline.explain.choice import ScoreLine, Waterfall
     from extender.offline.explain.explanation import Explanation, FilterVerdict, Reason
     from extender.offline.explain.group import ChildGroup, DomainOffer, GroupExplanation
     from extender.offline.explain.overview import PendingGroup, PendingPod
+    from extender.offline.explain.suggestion import SuggestedChange
     from extender.offline.frames import Listing
     from extender.offline.nodes import NodeUsage
     from extender.offline.recording.reading import RecordedStep, Recording
@@ -175,7 +175,7 @@ _NAMES = {
         "StatefulSet",
     ),
     "extender.offline.cluster": ("Cluster",),
-    "extender.offline.explain.changes.suggestion": ("SuggestedChange",),
+    "extender.offline.explain.suggestion": ("SuggestedChange",),
     "extender.offline.explain.choice": ("ScoreLine", "Waterfall"),
     "extender.offline.explain.explanation": ("Explanation", "FilterVerdict", "Reason"),
     "extender.offline.explain.group": ("ChildGroup", "DomainOffer", "GroupExplanation"),

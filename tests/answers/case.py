@@ -8,8 +8,8 @@ from functools import cached_property
 
 from extender.framework.profile import Profiles
 from extender.offline.cluster import Cluster
-from extender.offline.explain.changes.acceptance import limits_of
 from extender.offline.explain.explanation import Explanation
+from extender.offline.explain.suggestion import limits_of
 from extender.offline.state import ClusterState
 from extender.policy.loading import read
 from extender.snapshots.objects import to_objects

@@ -21,7 +21,7 @@ from extender.offline.cluster import Cluster
 from extender.offline.controllers.replicas import counts_terminating, is_pinned
 from extender.offline.documents.codes import CauseCode
 from extender.offline.explain import overview, terminal
-from extender.offline.explain.changes.suggestion import SuggestedChange
+from extender.offline.explain.suggestion import SuggestedChange
 from extender.offline.what_if import result as what_if
 from extender.offline.what_if.hypothetical import answer_simulation
 from extender.offline.what_if.scenario import Scenario

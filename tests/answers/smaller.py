@@ -15,7 +15,7 @@ from extender.model.pod import Pod, ResourceRequirements, Toleration
 from extender.model.quantity import ResourceList
 from extender.model.requests import pod_requests
 from extender.offline.controllers.replicas import is_pinned
-from extender.offline.explain.changes.suggestion import SuggestedChange
+from extender.offline.explain.suggestion import SuggestedChange
 from extender.runtime.text import quantity
 from tests.answers.case import Case, Faults
 

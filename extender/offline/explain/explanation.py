@@ -15,8 +15,6 @@ from extender.model.storage import PersistentVolumeClaim
 from extender.offline import direct_binding
 from extender.offline.claims.creation import admit_new
 from extender.offline.documents.codes import CauseCode, code_of
-from extender.offline.explain.changes.search import suggested_changes
-from extender.offline.explain.changes.suggestion import SuggestedChange
 from extender.offline.explain.choice import Waterfall, decided_by, waterfall
 from extender.offline.explain.condition import (
     SchedulerCondition,
@@ -26,6 +24,8 @@ from extender.offline.explain.condition import (
     pod_scheduled,
     written,
 )
+from extender.offline.explain.search import suggested_changes
+from extender.offline.explain.suggestion import SuggestedChange
 from extender.offline.frames import frame
 from extender.offline.groups.verdict import GroupVerdict, GroupVerdicts
 from extender.offline.html import rendering

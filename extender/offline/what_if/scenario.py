@@ -15,7 +15,7 @@ from extender.offline.controllers.daemon_sets import daemon_on, node_of_daemon, 
 from extender.offline.controllers.fresh_nodes import copies_of, from_manifest
 from extender.offline.controllers.replicas import counts_terminating, is_daemon, is_pinned
 from extender.offline.controllers.workloads import controller_of, in_order, pods_of, replicas_of, with_scale
-from extender.offline.explain.changes.taints import with_cordon
+from extender.offline.explain.pod_terms import with_cordon
 from extender.offline.manifests.templates import Workload, required_workload
 from extender.offline.state import ClusterState
 from extender.offline.what_if import budgets

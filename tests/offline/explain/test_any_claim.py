@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from extender.model.devices import DeviceRequest, ResourceClaim
-from extender.offline.explain.changes.suggestion import SuggestedChange
+from extender.offline.explain.suggestion import SuggestedChange
 from tests.builders import (
     Object,
     expression,

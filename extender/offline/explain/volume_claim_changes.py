@@ -24,7 +24,7 @@ from extender.model.storage import (
     VolumeResources,
 )
 from extender.offline.claims.creation import default_class
-from extender.offline.explain.changes.suggestion import ClaimStep, steps_for_claims
+from extender.offline.explain.suggestion import ClaimStep, steps_for_claims
 from extender.offline.state import ClusterState
 
 _MOST_CLASSES = 16

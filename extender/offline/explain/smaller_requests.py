@@ -15,8 +15,7 @@ from extender.model.pod import Container, Pod, ResourceRequirements
 from extender.model.quantity import amounts
 from extender.model.requests import is_extended, pod_requests
 from extender.model.workloads import LimitRange
-from extender.offline.explain.changes.acceptance import is_accepted, limits_of
-from extender.offline.explain.changes.suggestion import PodStep
+from extender.offline.explain.suggestion import PodStep, is_accepted, limits_of
 from extender.offline.state import ClusterState
 from extender.runtime.text import quantity
 

@@ -1,12 +1,13 @@
 """Suggests the smallest changes after which all waiting members of a group fit.
 
-Each change is tried on a copy of the group before it is suggested. `obstacles` handles groups that no scheduler tries.
+Each change is tried on a copy of the group, or of its tree of groups, before it is suggested. `group_obstacles` handles
+groups that no scheduler tries.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from msgspec import structs
@@ -15,23 +16,22 @@ from extender.groups import Composite, GroupDecision, Leaf, Tree
 from extender.groups.group_tree import groups_of, scheduled_members, waiting_members, with_leaves
 from extender.groups.topology_placements import domains
 from extender.model.pod import Pod, PodSpec
-from extender.model.pod_groups import CompositeSchedulingPolicy
+from extender.model.pod_groups import (
+    CompositeGangPolicy,
+    CompositePodGroup,
+    CompositeSchedulingPolicy,
+    GangPolicy,
+    PodGroup,
+    SchedulingPolicy,
+)
 from extender.model.quantity import amounts
 from extender.offline.controllers.fresh_nodes import copies_of, shapes
-from extender.offline.explain.changes.node_labels import labelled_node
-from extender.offline.explain.changes.removed_pods import HIGHEST_PRIORITY, removed_pods
-from extender.offline.explain.changes.search import pod_changes
-from extender.offline.explain.changes.smaller_requests import Requests, lowered, own_requests
-from extender.offline.explain.changes.suggestion import SuggestedChange
-from extender.offline.explain.changes.taints import uncordoned_node
-from extender.offline.explain.group_changes.trees import (
-    changed_members,
-    joined,
-    with_group_minimum,
-    with_members,
-    with_minimum,
-    without_topology,
-)
+from extender.offline.explain.node_labels import labelled_node
+from extender.offline.explain.pod_terms import uncordoned_node
+from extender.offline.explain.removed_pods import HIGHEST_PRIORITY, removed_pods
+from extender.offline.explain.search import pod_changes
+from extender.offline.explain.smaller_requests import Requests, lowered, own_requests
+from extender.offline.explain.suggestion import SuggestedChange
 from extender.offline.groups.outcomes import MemberOutcome, admits_all, member_outcomes
 from extender.offline.state import ClusterState
 from extender.runtime.text import counted, quantity
@@ -46,6 +46,64 @@ _NEW_NODE_SIZE = 3
 _NO_TOPOLOGY_SIZE = 2
 
 Search = Callable[[ClusterState, Pod], SuggestedChange | None]
+
+
+def with_members(tree: Tree, change: Callable[[Pod], Pod]) -> Tree:
+    """Returns the tree with `change` applied to each waiting member."""
+    return with_leaves(tree, lambda leaf: replace(leaf, waiting=[_changed(info, change) for info in leaf.waiting]))
+
+
+def _changed(info: PodInfo, change: Callable[[Pod], Pod]) -> PodInfo:
+    pod = change(info.pod)
+    return info if pod is info.pod else PodInfo(pod)
+
+
+def without_topology(tree: Tree) -> Tree:
+    """Returns the tree without the topology constraints of all its groups."""
+    if isinstance(tree, Composite):
+        tree = replace(tree, children=[without_topology(child) for child in tree.children])
+    return without_own_topology(tree)
+
+
+def without_own_topology(tree: Tree) -> Tree:
+    """Returns the tree without the topology constraint of its root; the groups below keep theirs."""
+    if isinstance(tree, Composite):
+        composite = structs.replace(tree.group.spec, scheduling_constraints=None)
+        return replace(tree, group=structs.replace(tree.group, spec=composite))
+    spec = structs.replace(tree.group.spec, scheduling_constraints=None)
+    return replace(tree, group=structs.replace(tree.group, spec=spec))
+
+
+def changed_members(before: Tree, after: Tree) -> tuple[Pod, ...]:
+    """Returns the waiting members whose spec has changed between the two trees."""
+    specs = {info.uid: info.pod.spec for info in waiting_members(before)}
+    return tuple(info.pod for info in waiting_members(after) if info.pod.spec != specs.get(info.uid, info.pod.spec))
+
+
+def with_minimum(group: PodGroup, count: int) -> PodGroup:
+    policy = SchedulingPolicy(gang=GangPolicy(min_count=count))
+    return structs.replace(group, spec=structs.replace(group.spec, scheduling_policy=policy))
+
+
+def with_group_minimum(group: CompositePodGroup, count: int) -> CompositePodGroup:
+    policy = CompositeSchedulingPolicy(gang=CompositeGangPolicy(min_group_count=count))
+    return structs.replace(group, spec=structs.replace(group.spec, scheduling_policy=policy))
+
+
+def joined(changes: Sequence[SuggestedChange]) -> SuggestedChange:
+    """Returns one change that makes all of `changes`; if two of them set the same object, the later change wins."""
+    kinds = dict.fromkeys(kind for change in changes for kind in change.kind.split("+"))
+    objects = {(type(obj), obj.key): obj for change in changes for obj in change.set_objects}
+    members = {pod.key: pod for change in changes for pod in change.members}
+    return SuggestedChange(
+        kind="+".join(kinds),
+        text=", and ".join(dict.fromkeys(change.text for change in changes)),
+        size=sum(change.size for change in changes),
+        nodes=changes[-1].nodes,
+        set_objects=tuple(objects.values()),
+        removed=tuple(dict.fromkeys(key for change in changes for key in change.removed)),
+        members=tuple(members.values()),
+    )
 
 
 def group_changes(state: ClusterState, tree: Tree) -> list[SuggestedChange]:

@@ -1,20 +1,28 @@
-"""Defines a suggested change, and the steps that the search tries and combines into changes."""
+"""Defines a suggested change, and the steps that the search tries and combines into changes.
+
+A change is suggested only if the API server would create the changed pod; for example, a LimitRange may refuse it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations, product
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from extender.errors import MalformedCluster
 from extender.model.meta import Object
 from extender.model.pod import Pod
+from extender.model.workloads import LimitRange
+from extender.offline.manifests import limit_ranges
 from extender.offline.state import ClusterState
 
 _MOST_ELEMENTS = 6
 _MOST_CLAIMS_CHANGED = 2
+Acceptance = Callable[[Pod], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,3 +149,27 @@ def steps_for_claims(steps_by_claim: Sequence[Sequence[ClaimStep]]) -> Iterator[
 
 def _total_size(steps: Sequence[ClaimStep]) -> float:
     return sum(step.size for step in steps)
+
+
+def is_accepted(state: ClusterState, pod: Pod) -> bool:
+    metadata = {"name": pod.name, "namespace": pod.namespace, "labels": pod.labels}
+    manifest = {"metadata": metadata, "spec": msgspec.to_builtins(pod.spec)}
+    try:
+        state.admit(manifest)
+    except MalformedCluster:
+        return False
+    return True
+
+
+def limits_of(state: ClusterState, pod: Pod) -> list[LimitRange]:
+    """Returns the LimitRanges of the pod's namespace; [] if they refuse even the unchanged pod.
+
+    In that case the pod is older than the LimitRanges, and they are ignored.
+    """
+    limits = limit_ranges.of_namespace(pod.namespace, state.objects)
+    return limits if limits and is_accepted(state, pod) else []
+
+
+def acceptance(state: ClusterState, pod: Pod) -> Acceptance:
+    """Returns a function that says if the LimitRanges of the pod's namespace allow a changed pod."""
+    return partial(is_accepted, state) if limits_of(state, pod) else lambda _: True

@@ -13,8 +13,8 @@ from extender.model.meta import NodeSelector, NodeSelectorRequirement, NodeSelec
 from extender.model.pod import Affinity, NodeAffinity, Pod
 from extender.model.selectors import Requirement, compile_requirement, requirement_text
 from extender.offline.controllers.replicas import is_pinned
-from extender.offline.explain.changes.placement_rules import unspread
-from extender.offline.explain.changes.suggestion import PodStep, SuggestedChange, subsets
+from extender.offline.explain.pod_terms import unspread
+from extender.offline.explain.suggestion import PodStep, SuggestedChange, subsets
 from extender.offline.state import ClusterState
 
 _FILTER = "NodeAffinity"

@@ -27,15 +27,15 @@ from extender.model.pod_groups import (
     SchedulingPolicy,
 )
 from extender.offline.documents.codes import CauseCode
-from extender.offline.explain.changes.suggestion import SuggestedChange
-from extender.offline.explain.group_changes.admitting import group_changes
-from extender.offline.explain.group_changes.trees import (
+from extender.offline.explain.group_admission import (
     changed_members,
+    group_changes,
     joined,
     with_group_minimum,
     with_members,
     with_minimum,
 )
+from extender.offline.explain.suggestion import SuggestedChange
 from extender.offline.groups.membership import Membership, MissingGroup, Obstacle, lacks_pods, obstacle, ready_children
 from extender.offline.groups.verdict import verdict_on
 from extender.offline.state import ClusterState

@@ -13,15 +13,28 @@ from functools import partial
 from itertools import combinations, islice
 
 from extender.model.pod import Pod
-from extender.offline.explain.changes import device_claims, volume_claim_changes
-from extender.offline.explain.changes.acceptance import Acceptance, acceptance, is_accepted
-from extender.offline.explain.changes.new_nodes import added_node
-from extender.offline.explain.changes.node_labels import NodeSelection, labelled_node
-from extender.offline.explain.changes.placement_rules import HostPorts, NodeNameChange, PodAffinityChange, Spread
-from extender.offline.explain.changes.removed_pods import removed_pods
-from extender.offline.explain.changes.smaller_requests import Requests
-from extender.offline.explain.changes.suggestion import ClaimStep, PodChange, PodStep, SuggestedChange
-from extender.offline.explain.changes.taints import Tolerations, uncordoned_node
+from extender.offline.explain import device_claims, volume_claim_changes
+from extender.offline.explain.new_nodes import added_node
+from extender.offline.explain.node_labels import NodeSelection, labelled_node
+from extender.offline.explain.pod_terms import (
+    HostPorts,
+    NodeNameChange,
+    PodAffinityChange,
+    Spread,
+    Tolerations,
+    uncordoned_node,
+)
+from extender.offline.explain.removed_pods import removed_pods
+from extender.offline.explain.smaller_requests import Requests
+from extender.offline.explain.suggestion import (
+    Acceptance,
+    ClaimStep,
+    PodChange,
+    PodStep,
+    SuggestedChange,
+    acceptance,
+    is_accepted,
+)
 from extender.offline.state import ClusterState
 
 _MOST_KINDS = 3

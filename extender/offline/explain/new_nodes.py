@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from extender.model.pod import Pod
 from extender.offline.controllers.fresh_nodes import copies_of, shapes
-from extender.offline.explain.changes.suggestion import SuggestedChange
+from extender.offline.explain.suggestion import SuggestedChange
 from extender.offline.state import ClusterState
 
 _MOST_SHAPES = 64

@@ -21,7 +21,7 @@ from extender.model.devices import (
 )
 from extender.model.pod import Pod
 from extender.offline.controllers.replicas import is_pinned
-from extender.offline.explain.changes.suggestion import ClaimStep, SuggestedChange, steps_for_claims, subsets
+from extender.offline.explain.suggestion import ClaimStep, SuggestedChange, steps_for_claims, subsets
 from extender.offline.state import ClusterState
 from extender.runtime.text import counted, listed
 
