@@ -13,7 +13,7 @@ from extender import Cluster
 from extender.errors import MalformedCluster
 from extender.model.storage import PersistentVolumeClaim
 from extender.model.workloads import PodDisruptionBudget
-from extender.offline.claims.creation import admit_new
+from extender.offline.claims import admit_new
 from extender.offline.manifests.templates import read_workloads
 from extender.offline.what_if.scenario import Scenario
 from extender.snapshots.files import load_snapshot

@@ -15,7 +15,7 @@ from extender.model import controllers
 from extender.model.meta import Object, OwnerReference
 from extender.model.pod import Pod, PodStatus
 from extender.model.workloads import PriorityClass, ReplicaSet, StatefulSet
-from extender.offline.claims.creation import is_of_stateful_set, replica
+from extender.offline.claims import is_of_stateful_set, replica
 from extender.offline.controllers.replicas import counts_terminating, deletion_order
 from extender.offline.manifests.admission import admit
 from extender.offline.manifests.templates import POD_HASH, stored_workload

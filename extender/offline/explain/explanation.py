@@ -13,7 +13,7 @@ from extender.model.pod import Pod
 from extender.model.pod_volumes import claims_of
 from extender.model.storage import PersistentVolumeClaim
 from extender.offline import direct_binding
-from extender.offline.claims.creation import admit_new
+from extender.offline.claims import admit_new
 from extender.offline.documents.codes import CauseCode, code_of
 from extender.offline.explain.choice import Waterfall, decided_by, waterfall
 from extender.offline.explain.condition import (
@@ -27,7 +27,7 @@ from extender.offline.explain.condition import (
 from extender.offline.explain.search import suggested_changes
 from extender.offline.explain.suggestion import SuggestedChange
 from extender.offline.frames import frame
-from extender.offline.groups.verdict import GroupVerdict, GroupVerdicts
+from extender.offline.groups import GroupVerdict, GroupVerdicts
 from extender.offline.html import rendering
 from extender.offline.manifests.templates import Workload
 from extender.offline.nodes import all_nodes

@@ -21,7 +21,7 @@ from extender.groups.idle_claims import idle_claims
 from extender.groups.topology_placements import domains
 from extender.model.pod_groups import PodGroup
 from extender.model.workloads import PodDisruptionBudget
-from extender.offline.claims.sharing import without_group
+from extender.offline.claims import without_group
 from extender.offline.documents.codes import CauseCode
 from extender.offline.explain.explanation import Explanation
 from extender.offline.explain.group_admission import (
@@ -32,9 +32,15 @@ from extender.offline.explain.group_admission import (
 )
 from extender.offline.explain.group_obstacles import created_group_changes, obstacle_changes
 from extender.offline.explain.suggestion import SuggestedChange
-from extender.offline.groups.membership import MissingGroup
-from extender.offline.groups.outcomes import admits_all, fitting_placed, member_outcomes, nodes_in
-from extender.offline.groups.verdict import GroupVerdict, GroupVerdicts
+from extender.offline.groups import (
+    GroupVerdict,
+    GroupVerdicts,
+    MissingGroup,
+    admits_all,
+    fitting_placed,
+    member_outcomes,
+    nodes_in,
+)
 from extender.offline.html import rendering
 from extender.offline.remarks import remarks_on
 from extender.offline.state import ClusterState

@@ -32,7 +32,7 @@ from extender.offline.explain.removed_pods import HIGHEST_PRIORITY, removed_pods
 from extender.offline.explain.search import pod_changes
 from extender.offline.explain.smaller_requests import Requests, lowered, own_requests
 from extender.offline.explain.suggestion import SuggestedChange
-from extender.offline.groups.outcomes import MemberOutcome, admits_all, member_outcomes
+from extender.offline.groups import MemberOutcome, admits_all, member_outcomes
 from extender.offline.state import ClusterState
 from extender.runtime.text import counted, quantity
 from extender.table import PodInfo

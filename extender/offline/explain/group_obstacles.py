@@ -36,8 +36,7 @@ from extender.offline.explain.group_admission import (
     with_minimum,
 )
 from extender.offline.explain.suggestion import SuggestedChange
-from extender.offline.groups.membership import Membership, MissingGroup, Obstacle, lacks_pods, obstacle, ready_children
-from extender.offline.groups.verdict import verdict_on
+from extender.offline.groups import Membership, MissingGroup, Obstacle, lacks_pods, obstacle, ready_children, verdict_on
 from extender.offline.state import ClusterState
 from extender.runtime.text import counted
 from extender.table import PodInfo

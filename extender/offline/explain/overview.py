@@ -17,7 +17,7 @@ from extender.offline.documents.codes import CauseCode
 from extender.offline.explain.condition import SchedulerCondition
 from extender.offline.explain.explanation import Explanation
 from extender.offline.explain.group import GroupExplanation
-from extender.offline.groups.verdict import GroupVerdicts
+from extender.offline.groups import GroupVerdicts
 from extender.offline.manifests.templates import POD_HASH
 from extender.offline.remarks import other_scheduler
 from extender.offline.state import ClusterState

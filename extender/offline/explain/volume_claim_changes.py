@@ -23,7 +23,7 @@ from extender.model.storage import (
     VolumePhase,
     VolumeResources,
 )
-from extender.offline.claims.creation import default_class
+from extender.offline.claims import default_class
 from extender.offline.explain.suggestion import ClaimStep, steps_for_claims
 from extender.offline.state import ClusterState
 

@@ -9,7 +9,7 @@ limitranger,runtimeclass,defaulttolerationseconds}.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -29,7 +29,7 @@ from extender.model.pod import (
 )
 from extender.model.quantity import NANO_PER_MILLI, ResourceList, milli_from_nano, nano
 from extender.model.workloads import PriorityClass, ResourceQuota, RuntimeClass, TimedToleration
-from extender.offline.manifests import limit_ranges, pod_level, tolerations
+from extender.offline.manifests import limit_ranges, pod_level
 from extender.offline.manifests.validation import placement, resources
 from extender.snapshots.objects import DEFAULT_SCHEDULER, SYSTEM_CLASSES, admitted_priority, refused, with_ports
 from extender.table.object_index import Objects
@@ -168,7 +168,7 @@ def _runtime_scheduling(
     limits = [*seconds, *(_EVICTION_SECONDS for _ in own[len(seconds) :])]
     timed = [_timed(each, limit) for each, limit in zip(own, limits, strict=True)]
     together = [*timed, *(scheduling.tolerations or ())]
-    kept = list(tolerations.merged(together))
+    kept = list(_merged_tolerations(together))
     admitted.pod = admitted.pod.with_spec(tolerations=[_untimed(together[position]) for position in kept])
     if scheduling.node_selector or scheduling.tolerations:
         admitted.notes.append(f"nodeSelector and tolerations from RuntimeClass {runtime_class.name}")
@@ -275,3 +275,36 @@ def _named(kind: type[T], name: str, objects: Objects, pod: Pod) -> T:
 
 def _listed(amounts: ResourceList) -> str:
     return ", ".join(f"{name}={amount}" for name, amount in amounts.items())
+
+
+def _merged_tolerations(tolerations: Sequence[TimedToleration]) -> Iterator[int]:
+    """Yields the positions of the tolerations that no other covers; if tolerations are equal, the first is kept.
+
+    Source: upstream pkg/util/tolerations.
+    """
+    kept: list[TimedToleration] = []
+    for position, each in enumerate(tolerations):
+        later = [other for other in tolerations[position + 1 :] if other != each]
+        if not any(_covers(other, each) for other in (*kept, *later)):
+            kept.append(each)
+            yield position
+
+
+def _covers(one: TimedToleration, other: TimedToleration) -> bool:
+    """Returns True if `one` tolerates all that `other` tolerates (upstream isSuperset)."""
+    if one == other:
+        return True
+    if one.key != other.key and (one.key or one.operator != "Exists"):
+        return False
+    if one.effect not in ("", other.effect):
+        return False
+    if one.effect == "NoExecute" and _lasts_longer(other.toleration_seconds, one.toleration_seconds):
+        return False
+    if one.operator in ("", "Equal"):
+        return other.operator == "Equal" and one.value == other.value
+    return one.operator == "Exists"
+
+
+def _lasts_longer(first: int | None, second: int | None) -> bool:
+    """Returns True if the time limit `first` is longer than `second`; None means no limit."""
+    return second is not None and (first is None or first > second)

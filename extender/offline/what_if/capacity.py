@@ -18,7 +18,7 @@ from extender.model.devices import DeviceClass
 from extender.model.pod import Pod, PodSchedulingGroup
 from extender.model.pod_groups import PodGroup, PodGroupStatus
 from extender.offline import direct_binding
-from extender.offline.claims.creation import (
+from extender.offline.claims import (
     add_claims_like,
     create_companions,
     is_of_stateful_set,
@@ -27,13 +27,13 @@ from extender.offline.claims.creation import (
     replica,
     replica_infos,
     with_claims,
+    without_group,
 )
-from extender.offline.claims.sharing import without_group
 from extender.offline.controllers.daemon_sets import daemon_on, nodes_of_daemons
 from extender.offline.controllers.workloads import replicas_of
 from extender.offline.explain.explanation import Explanation, Reason
 from extender.offline.frames import frame
-from extender.offline.groups.outcomes import fitting_placed, nodes_in
+from extender.offline.groups import fitting_placed, nodes_in
 from extender.offline.html import rendering
 from extender.offline.manifests.admission import Admitted
 from extender.offline.manifests.templates import Workload

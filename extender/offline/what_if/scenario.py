@@ -10,7 +10,7 @@ from typing import Any
 from extender.errors import ConfigurationError, UnknownNode
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.offline.claims.creation import add_claims_like, create_companions, precomputed, replica, replica_infos
+from extender.offline.claims import add_claims_like, create_companions, precomputed, replica, replica_infos
 from extender.offline.controllers.daemon_sets import daemon_on, node_of_daemon, nodes_of_daemons
 from extender.offline.controllers.fresh_nodes import copies_of, from_manifest
 from extender.offline.controllers.replicas import counts_terminating, is_daemon, is_pinned

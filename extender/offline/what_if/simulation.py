@@ -22,12 +22,11 @@ from extender.model.meta import Condition
 from extender.model.pod import Pod, PodStatus
 from extender.model.workloads import PodDisruptionBudget
 from extender.offline import direct_binding
-from extender.offline.claims.creation import missing_templates, with_claims
-from extender.offline.claims.usage import release, reserve
+from extender.offline.claim_usage import release, reserve
+from extender.offline.claims import missing_templates, with_claims
 from extender.offline.controllers.replicas import counts_terminating, is_node_lost, is_ready, recreates
 from extender.offline.controllers.workloads import in_order
-from extender.offline.groups.membership import root_name
-from extender.offline.groups.placing import GroupMembers
+from extender.offline.groups import GroupMembers, root_name
 from extender.offline.state import ClusterState
 from extender.offline.what_if import budgets
 from extender.plugins.registry import INTERESTS, users_rules

@@ -14,7 +14,7 @@ import yaml
 
 from extender.errors import MalformedCluster
 from extender.model.meta import Object as Model
-from extender.offline.claims.creation import create_companions
+from extender.offline.claims import create_companions
 from extender.offline.manifests.companions import companion
 from extender.offline.manifests.templates import Workload
 from extender.offline.state import ClusterState

@@ -11,7 +11,7 @@ from extender import Cluster
 from extender.errors import RuleFailed, UnknownPod
 from extender.offline.documents.codes import CauseCode
 from extender.offline.explain.group import GroupExplanation
-from extender.offline.groups.membership import Membership, MissingGroup
+from extender.offline.groups import Membership, MissingGroup
 from extender.table import PodInfo
 from tests.answers.carrying_out import carried_out
 from tests.builders import (

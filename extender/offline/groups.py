@@ -1,15 +1,24 @@
-"""Finds the groups of a cluster, their members, and the reason why a scheduler does not try a group.
+"""Finds the groups of a cluster and their members, and decides about each group as a whole.
 
-Upstream reports few of these reasons: a gang with too few pods, or whose PodGroup is missing, gets no event and no
-condition. Source: upstream GangScheduling.PreEnqueue, validatePodGroup.
+`obstacle` says why a scheduler does not try a group. Upstream reports few of these reasons: a gang with too few pods,
+or whose PodGroup is missing, gets no event and no condition. `GroupMembers` places a group in a simulated cluster as
+`scheduler.group_scheduling` does in a real one.
+
+Source: upstream GangScheduling.PreEnqueue, validatePodGroup.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from extender.groups import Composite, Leaf, Tree
+from extender.engine import Engine
+from extender.engine.decision import Chosen, Failure
+from extender.engine.group_members import common_rejection, member_failures
+from extender.groups import Composite, GroupDecision, GroupStatus, Leaf, Tree, member_failure
+from extender.groups.decision import leaf_decisions
 from extender.groups.group_tree import excess, leaves, too_deep, waiting_members
 from extender.groups.mismatch import mismatch
 from extender.model.meta import Object
@@ -17,9 +26,16 @@ from extender.model.pod import Pod
 from extender.model.pod_groups import MAX_TREE_DEPTH, CompositePodGroup, GroupName, PodGroup
 from extender.offline.documents.codes import CauseCode
 from extender.offline.state import ClusterState
+from extender.queue.entries import GroupOutcome
 from extender.runtime.text import counted
 from extender.table import PodInfo
 from extender.table.object_index import Objects
+
+_RESULTS = {
+    GroupStatus.SCHEDULED: GroupOutcome.SUCCESS,
+    GroupStatus.UNSCHEDULABLE: GroupOutcome.REJECTED,
+    GroupStatus.ERROR: GroupOutcome.ERROR,
+}
 
 
 class Obstacle(NamedTuple):
@@ -216,3 +232,194 @@ def _shortage(tree: Tree) -> str | None:
 
 def _has_pods(tree: Tree) -> bool:
     return any(leaf.waiting or leaf.scheduled for leaf in leaves(tree))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupVerdict:
+    """The decision about a root group in its current state.
+
+    Attributes:
+        kind, key: identify the group.
+        tree: the group with its members; None if the group does not exist.
+        obstacle: the reason why schedulers do not try the group; None if there is no such reason.
+        decision: the decision about all members together; None if there is an obstacle.
+        failures: UID -> why the member is not placed.
+    """
+
+    kind: str
+    key: str
+    tree: Tree | None
+    obstacle: Obstacle | None
+    decision: GroupDecision | None
+    failures: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def fits(self) -> bool:
+        """True if all waiting members would be placed now."""
+        return self.decision is not None and self.decision.is_success and not self.failures
+
+    @property
+    def text(self) -> str:
+        """The text of the obstacle; without an obstacle, kube-scheduler's message about the attempt."""
+        if self.obstacle is not None:
+            return self.obstacle.text
+        return self.decision.text if self.decision is not None else ""
+
+
+class GroupVerdicts:
+    """Decides about each group of a cluster once, at the first request for it; the cluster must not change."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.membership = Membership(state)
+        self._state = state
+        self._verdicts: dict[tuple[str, str], GroupVerdict] = {}
+
+    def of(self, pod: Pod) -> GroupVerdict:
+        """Returns the verdict on the root group of a member."""
+        return self.of_root(self.membership.root_of(pod))
+
+    def of_root(self, root: PodGroup | CompositePodGroup | MissingGroup) -> GroupVerdict:
+        """Returns the verdict on a root group; `root` may name a group that does not exist."""
+        identity = root.kind if isinstance(root, MissingGroup) else type(root).__name__, root.key
+        if identity not in self._verdicts:
+            self._verdicts[identity] = self._decided(root)
+        return self._verdicts[identity]
+
+    def _decided(self, root: PodGroup | CompositePodGroup | MissingGroup) -> GroupVerdict:
+        if not isinstance(root, MissingGroup):
+            return verdict_on(self._state, self.membership.tree(root))
+        failures = {info.uid: root.obstacle.text for info in self.membership.waiting_for(root)}
+        return GroupVerdict(root.kind, root.key, None, root.obstacle, None, failures)
+
+
+def verdict_on(state: ClusterState, tree: Tree) -> GroupVerdict:
+    """Returns the verdict on the group; decides about it only if there is no obstacle."""
+    kind, key = type(tree.group).__name__, tree.group.key
+    if (reason := obstacle(tree, state)) is not None:
+        return GroupVerdict(kind, key, tree, reason, None, {info.uid: reason.text for info in waiting_members(tree)})
+    decision = state.engine.decide_group(tree)
+    failures = {}
+    for leaf in leaf_decisions(decision):
+        for uid, member in leaf.members.items():
+            if (text := member_failure(leaf, member)) is not None:
+                failures[uid] = text
+    return GroupVerdict(kind, key, tree, None, decision, failures)
+
+
+@dataclass(slots=True)
+class GroupPlacement:
+    """The outcome for the waiting members of a group.
+
+    Attributes:
+        placed, failures: UID -> the chosen node, or the reason why the member is not placed.
+        victims: the pods to evict; the group fits once the victims have left.
+    """
+
+    result: GroupOutcome
+    placed: dict[str, Chosen] = field(default_factory=dict)
+    failures: dict[str, Failure] = field(default_factory=dict)
+    victims: Sequence[PodInfo] = ()
+
+
+class GroupMembers:
+    """The waiting members of a root group, in the order in which they are tried, and their tree of groups.
+
+    Attributes:
+        obstacle: the reason why schedulers do not try the group; None if there is no such reason.
+    """
+
+    def __init__(self, state: ClusterState, root: GroupName, waiting: Sequence[PodInfo]) -> None:
+        self._state = state
+        group = group_named(state.objects, root)
+        self._tree: Tree | None = None
+        if isinstance(group, MissingGroup):
+            self.obstacle: str | None = group.obstacle.text
+            return
+        whole = Membership(state).tree(group)
+        reason = obstacle(whole, state)
+        self.obstacle = None if reason is None else reason.text
+        self._tree = _in_order(whole, waiting)
+
+    def decide(self, engine: Engine) -> GroupPlacement:
+        """Returns the outcome for each member without placing it. Call it only if `obstacle` is None."""
+        assert self._tree is not None
+        decision = engine.decide_group(self._tree)
+        preemption = engine.preempt_for_group(decision)
+        outcome = GroupPlacement(_RESULTS[decision.status], victims=preemption.victims)
+        by_leaf = leaf_decisions(decision)
+        rejection = common_rejection(by_leaf)
+        for leaf in by_leaf:
+            failures = member_failures(leaf, preemption, rejection)
+            outcome.failures |= failures
+            details = {uid: member.detail for uid, member in leaf.members.items() if uid not in failures}
+            outcome.placed |= {uid: detail for uid, detail in details.items() if isinstance(detail, Chosen)}
+        return outcome
+
+
+def _in_order(tree: Tree, waiting: Sequence[PodInfo]) -> Tree:
+    """Returns a copy of the tree in which only the members in `waiting` wait, in the same order."""
+    if isinstance(tree, Composite):
+        return replace(tree, children=[_in_order(child, waiting) for child in tree.children])
+    own = {info.uid for info in tree.waiting}
+    return replace(tree, waiting=[info for info in waiting if info.uid in own])
+
+
+@dataclass(frozen=True, slots=True)
+class MemberOutcome:
+    """The outcome for one waiting member.
+
+    Attributes:
+        node_name: the node that takes the member; None if the member fits on no node or is not tried.
+        message: why the member gets no node.
+        reserved: the member's volumes and claims, as they will be once the member is on the node.
+        domains: topology key -> the domain in which the decision tried the member.
+    """
+
+    info: PodInfo
+    node_name: str | None
+    message: str = ""
+    reserved: Sequence[Object] = ()
+    domains: Mapping[str, str] = field(default_factory=dict)
+
+
+def member_outcomes(decision: GroupDecision, domains: Mapping[str, str] | None = None) -> Iterator[MemberOutcome]:
+    """Yields the outcome of each waiting member; `domains` has the topology domains chosen for parents of the group."""
+    tree, domains = decision.tree, domains or {}
+    if tree.group.topology_key is not None and decision.placement:
+        domains = {**domains, tree.group.topology_key: decision.placement}
+    if isinstance(tree, Composite):
+        for child in tree.children:
+            untried = GroupDecision(child, GroupStatus.UNSCHEDULABLE, decision.reasons)
+            yield from member_outcomes(decision.children.get(child.group.key, untried), domains)
+        return
+    for info in tree.waiting:
+        member = decision.members.get(info.uid)
+        if member is None:
+            yield MemberOutcome(info, None, decision.text, domains=domains)
+        else:
+            yield MemberOutcome(info, member.node_name, member.message, member.reserved, domains)
+
+
+def admits_all(decision: GroupDecision) -> bool:
+    """Returns True if every waiting member finds a node."""
+    return decision.is_success and all(outcome.node_name is not None for outcome in member_outcomes(decision))
+
+
+@contextmanager
+def fitting_placed(state: ClusterState, decision: GroupDecision) -> Iterator[MemberOutcome | None]:
+    """Places the members for which the decision has a node, until the `with` block ends.
+
+    Yields the first member without a node; None if every member has a node.
+    """
+    outcomes = list(member_outcomes(decision))
+    placed = [(outcome.info, outcome.node_name) for outcome in outcomes if outcome.node_name is not None]
+    reserved = [obj for outcome in outcomes for obj in outcome.reserved]
+    with state.engine.suppose(objects=reserved, place=placed):
+        yield next((outcome for outcome in outcomes if outcome.node_name is None), None)
+
+
+def nodes_in(state: ClusterState, domains: Mapping[str, str]) -> list[str] | None:
+    """Returns the nodes that are in all of `domains`; None, which means all nodes, if `domains` is empty."""
+    if not domains:
+        return None
+    return [node.name for node in state.nodes() if all(node.labels.get(key) == value for key, value in domains.items())]

@@ -1,5 +1,8 @@
 """Creates a pod's claims: from templates, for ephemeral volumes, and for each replica of a StatefulSet.
 
+Everything here changes a ClusterState in memory, never a real cluster. `claim_usage` reserves the claims when the pod
+is placed, and frees them when it ends.
+
 Sources: upstream pkg/controller/{resourceclaim,volume/ephemeral,statefulset}, and
 plugin/pkg/admission/storage/storageclass/setdefault.
 """
@@ -38,7 +41,7 @@ from extender.offline.manifests.templates import COMPLETION_INDEX, POD_INDEX, PO
 from extender.offline.state import ClusterState
 from extender.plugins.volume_binding import bound
 from extender.snapshots.wording import plain
-from extender.table import PodInfo
+from extender.table import PodInfo, Table
 from extender.table.object_index import Objects
 from extender.table.podinfo import twin
 from extender.volumes.accessibility import free_volumes, reserved_volume
@@ -399,3 +402,18 @@ def _owner(owner: Pod | PodGroup) -> OwnerReference:
     return OwnerReference(
         api_version=version, kind=type(owner).__name__, name=owner.name, uid=owner.uid, controller=True
     )
+
+
+def without_group(pod: Pod, table: Table) -> Pod:
+    """Returns the pod without its group. It keeps the claims that it shares with the group."""
+    group = sharing_group(pod, table)
+    if group is None:
+        return pod.with_spec(scheduling_group=None)
+    shared, statuses = group.spec.resource_claims or (), group.status.resource_claim_statuses
+    claims = [
+        PodResourceClaim(named.name, resource_claim_name=name)
+        if named in shared and (name := generated_name(statuses, named.name)) is not None
+        else named
+        for named in pod.spec.resource_claims or ()
+    ]
+    return pod.with_spec(scheduling_group=None, resource_claims=claims or None)

@@ -1,1 +1,0 @@
-"""Finds the pod groups of a cluster in memory, and decides about each as a whole."""
