@@ -40,7 +40,7 @@ from tests.builders import (
 from tests.conformance.answered import answered
 from tests.conformance.cases import KINDS, named
 
-EXAMPLE = Path(files.__file__).parents[1] / "example.yaml"
+EXAMPLE = Path(files.__file__).parents[1] / "offline/example.yaml"
 KEY = b"a key of more than 16 bytes"
 OF_A_KIND = 3
 SEED = int(os.environ.get("SEED", "1"))

@@ -197,7 +197,7 @@ def test_sizes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         load(tmp_path / "c.yaml")
 
 
-EXAMPLE = Path(files.__file__).parents[1] / "example.yaml"
+EXAMPLE = Path(files.__file__).parents[1] / "offline/example.yaml"
 
 
 def test_the_example_is_whole() -> None:

@@ -25,7 +25,7 @@ from tests.builders import Object, make_node, make_pod
 from tests.conformance.answered import answered
 from tests.policy.configurations import profile
 
-EXAMPLE = Path(files.__file__).parents[1] / "example.yaml"
+EXAMPLE = Path(files.__file__).parents[1] / "offline/example.yaml"
 CASES = 12
 NAME = re.compile(r'".*?"|(class|claim|device|pool|request) \S+|(?<=Insufficient )\S+/\S+')
 """Parts of reasons that name somebody."""
