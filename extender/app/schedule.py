@@ -27,7 +27,7 @@ from extender.app.upkeep import Setup, revive_tickers, set_up, upkeep_of
 from extender.app.writers import Writers
 from extender.cache.cache import Cache
 from extender.cache.expiry import Expiry
-from extender.cluster.election.lease import LeaderBinder, LeaderClient
+from extender.cluster.election.lease import LeaderBinder
 from extender.cluster.http.credentials import credentials_of
 from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.writers.binder import WatchedBinder
@@ -130,8 +130,8 @@ class SchedulerProcess:
         self._pages = self._page_server()
 
     def _create_writers(self) -> Writers:
-        client = LeaderClient(self._client, self._feed.fence)
-        return Writers(client, self._setup.clock, self._metrics.write_dropped, self._failures.report)
+        metrics, clock = self._metrics, self._setup.clock
+        return Writers(self._client, self._feed.fence, clock, metrics.write_dropped, self._failures.report)
 
     def _create_loop(self) -> Loop:
         setup, policy, feed = self._setup, self._setup.policy, self._feed

@@ -41,6 +41,7 @@ class Writers:
     """All writers of `extender schedule`, and their threads.
 
     Args:
+        fence: refuses writes while another process leads.
         dropped: called with "statuses" or "events" for each write that is dropped.
         on_error: receives the errors that tasks raise.
     """
@@ -48,15 +49,17 @@ class Writers:
     def __init__(
         self,
         client: Caller,
+        fence: Fence,
         clock: Clock,
         dropped: Callable[[str], None],
         on_error: OnError,
     ) -> None:
+        client = LeaderClient(client, fence)
         self.statuses = ApiStatuses(client, TokenBucket(STATUS_RATE), clock, dropped)
         self.group_statuses = ApiGroupStatuses(client, TokenBucket(STATUS_RATE), clock, dropped)
         self._event_bucket = YieldingBucket(EVENT_RATE)
         self.events = ApiEvents(client, self._event_bucket, clock, _instance(), dropped)
-        self.evictor = ApiEvictor(client, clock)
+        self.evictor = ApiEvictor(client, clock, fence.has_unknown)
         self.volumes = ApiVolumes(client)
         self.claims = ApiClaims(client, clock)
         self.binders = FiberPool("binder", BINDINGS, on_error)
@@ -129,7 +132,7 @@ class PreemptionWriters:
         self._events = ApiEvents(fenced, TokenBucket(_PREEMPTION_RATE), clock, _instance(), dropped)
 
         def evictor() -> VictimEvictor:
-            in_this_term = ApiEvictor(LeaderClient(client, fence.of_this_term()), clock)
+            in_this_term = ApiEvictor(LeaderClient(client, fence.of_this_term()), clock, fence.has_unknown)
             return VictimEvictor(cache, in_this_term, self._events, waiting)
 
         self.preemption = RulePreemption(cache, profiles, self.statuses, evictor, metrics.preempted_for_rules, limit)

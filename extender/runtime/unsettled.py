@@ -110,6 +110,10 @@ class UnsettledWrites:
         """Returns the writes of this worker and of earlier workers whose outcome is unknown."""
         return list(self._unknown.values())
 
+    def has_unknown(self, prefix: str) -> bool:
+        """Returns True if the outcome of a call is unknown whose method and path begin like this."""
+        return any(isinstance(entry.write, str) and entry.write.startswith(prefix) for entry in self.unknown())
+
     def nothing_unsettled(self) -> bool:
         """Returns True if the outcome of every write of this process and its predecessors is known."""
         return len(self._free) == SLOTS and self.predecessors_until is None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from extender.app.writers import Writers
+from extender.cluster.election.lease import Fence
 from extender.cluster.http.kube_client import Caller
 from extender.runtime.clock import ManualClock
 from extender.runtime.threads import log_error
+from extender.runtime.unsettled import UnsettledWrites
 from extender.web.series import SCHEDULER_SERIES
 
 
@@ -18,7 +20,7 @@ class NoServer(Caller):
 
 def writers() -> Writers:
     """Returns writers whose threads were not started, so that everything waits."""
-    return Writers(NoServer(), ManualClock(), lambda _kind: None, log_error)
+    return Writers(NoServer(), Fence(UnsettledWrites(0.0)), ManualClock(), lambda _kind: None, log_error)
 
 
 def test_each_kind_of_work_that_waits_is_counted() -> None:

@@ -254,8 +254,6 @@ class Case:
     @property
     def makes_sense(self) -> bool:
         """See the rules at the head of this file."""
-        if self.exit is Exit.NONE and not isinstance(self.kind, Bind):
-            return False
         workers = self.exit in (Exit.WORKER, Exit.WORKER_TWICE)
         if self.verb == "serve":
             return isinstance(self.kind, Bind) and (self.elects or self.exit is not Exit.STAND_BACK)
@@ -291,6 +289,7 @@ PART = [
     Case(Bind(), "serve", False, Exit.WORKER_TWICE, Fate.LATE),
     Case(Claim(), "schedule", False, Exit.WHOLE, Fate.LATE),
     Case(Eviction(), "schedule", True, Exit.SIGTERM, Fate.LATE),
+    Case(Eviction(), "schedule", False, Exit.NONE, Fate.LATE),
     Case(Bind(), "schedule", True, Exit.SIGTERM, Fate.NEVER),
     Case(Bind(), "serve", True, Exit.SIGTERM, Fate.ANSWERED),
     Case(Bind(), "serve", False, Exit.NONE, Fate.LATE, recreates=True),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from math import inf
 from random import Random
 from threading import Event
 from typing import Any
@@ -17,7 +19,7 @@ from extender.app.writers import PreemptionWriters
 from extender.cluster.election.lease import Fence
 from extender.cluster.http.kube_client import CALL_SECONDS, JSON, Caller
 from extender.engine.group_members import MemberJudge
-from extender.errors import ConfigurationError, Refused
+from extender.errors import ConfigurationError, OutcomeUnknown, Refused
 from extender.framework.permit import Permits
 from extender.framework.profile import Profiles
 from extender.model.pod import Pod
@@ -156,12 +158,27 @@ def test_the_victim_goes_and_the_pod_is_nominated() -> None:
     assert "preemption" in webhook.cache._locked._managers  # the label of the time that it waits for the cache's lock
 
 
-class DeposedInBetween(Caller):
-    """An API server that carries everything out; the lease is lost and won again after each call."""
+class Writes(Caller):
+    """An API server that carries out what users' rules have evicted, and what happens after each call."""
 
-    def __init__(self) -> None:
+    def __init__(self, webhook: Webhook, after_call: Callable[[Writes], object]) -> None:
         self.term = 1
         self.methods: list[str] = []
+        self.unsettled = UnsettledWrites(10.0)
+        self._webhook = webhook
+        self._after_call = after_call
+        fence, metrics = Fence(self.unsettled, lambda: self.term), Metrics(webhook.clock, "1")
+        client: Any = self
+        self._preemption = PreemptionWriters(
+            webhook.cache, webhook.profiles, client, fence, webhook.at_permit, metrics, webhook.clock, NO_LIMIT
+        ).preemption
+        assert webhook.ask(P, "n1") == []
+
+    def turn(self) -> list[str]:
+        """Returns the methods of all calls, after one more run."""
+        self._webhook.clock.advance(1)
+        preempt(self._webhook.refused, self._preemption)
+        return self.methods
 
     def call(
         self,
@@ -174,24 +191,34 @@ class DeposedInBetween(Caller):
     ) -> bytes:
         check()
         self.methods.append(method)
-        self.term += 1
+        self._after_call(self)
         return b""
 
 
 def test_what_was_decided_in_an_earlier_term_evicts_nobody() -> None:
     """Another leader may have evicted other pods for the same pod in between."""
-    webhook, server, writes = Webhook(node("n1"), painter("low", 1, "n1"), P), DeposedInBetween(), UnsettledWrites(10.0)
-    fence, metrics = Fence(writes, lambda: server.term), Metrics(webhook.clock, "1")
-    client: Any = server
-    preemption = PreemptionWriters(
-        webhook.cache, webhook.profiles, client, fence, webhook.at_permit, metrics, webhook.clock, NO_LIMIT
-    ).preemption
-    assert webhook.ask(P, "n1") == []
-    webhook.clock.advance(1)
-    preempt(webhook.refused, preemption)
-    assert server.methods == ["PATCH"]  # a condition of the victim, which stays
-    preempt(webhook.refused, preemption)
-    assert server.methods == ["PATCH", "PATCH"]
+
+    def lead_again(writes: Writes) -> None:
+        writes.term += 1
+
+    writes = Writes(Webhook(node("n1"), painter("low", 1, "n1"), P), lead_again)
+    assert writes.turn() == ["PATCH"]  # a condition of the victim, which stays
+    assert writes.turn() == ["PATCH", "PATCH"]
+
+
+def test_while_it_is_unknown_if_a_victim_goes_no_other_is_evicted() -> None:
+    def lose_the_answer(writes: Writes) -> None:
+        if writes.methods[-1] == "DELETE":
+            raise OutcomeUnknown("no answer")
+
+    webhook = Webhook(node("n1"), painter("low", 1, "n1"), P)
+    writes = Writes(webhook, lose_the_answer)
+    assert writes.turn() == ["PATCH", "DELETE"]
+    for built in (node("n2"), painter("lower", 0, "n2")):
+        webhook.tell(built)
+    assert writes.turn() == ["PATCH", "DELETE"]
+    writes.unsettled.settle(inf)
+    assert writes.turn() == ["PATCH", "DELETE"] * 2
 
 
 @pytest.fixture

@@ -171,7 +171,7 @@ def preempt(client: type[Caller]) -> World:
         disturbs=False,
         stand_ins={
             "extender.app.writers.ApiEvictor": pausing_evictor(stopped),
-            "extender.app.schedule.LeaderClient": client,
+            "extender.app.writers.LeaderClient": client,
         },
     )  # fmt: skip
     world = World(1, plan)

@@ -195,7 +195,7 @@ class Fence:
     before the first and the last byte, and for a repetition; no earlier answer of the check would prove anything.
 
     Attributes:
-        noted: records a write; see UnsettledWrites.noted.
+        noted, has_unknown: see UnsettledWrites.
 
     Args:
         term: returns the number of this process's present term as the leader; 0 if it does not lead.
@@ -203,6 +203,7 @@ class Fence:
 
     def __init__(self, writes: UnsettledWrites, term: Callable[[], int] = lambda: 1) -> None:
         self.noted = writes.noted
+        self.has_unknown = writes.has_unknown
         self._writes = writes
         self._term = term
 

@@ -30,6 +30,7 @@ _DECODE = msgspec.json.Decoder(Pod).decode
 _TRIES = 5
 _CAPACITY = 100_000
 _CONDITION = "PodScheduled"
+_EVICTION = "DELETE /api/v1/"
 # Matches the API server's messages about a wrong UID, but no message of an admission policy.
 _OF_UID = re.compile(r"UID in (the )?precondition|metadata\.uid: ")
 _log = logging.getLogger(__name__)
@@ -210,13 +211,20 @@ class ApiEvictor:
     """A scheduler_ports.Evictor.
 
     Both calls have the victim's UID as precondition, so that a recreated pod of the same name is not affected.
+
+    Args:
+        has_unknown: returns True if the outcome of a call that begins like this is unknown. No eviction begins while
+            that of an earlier one is, because the preemptor could then get another victim than the one that goes.
     """
 
-    def __init__(self, client: Caller, clock: Clock) -> None:
+    def __init__(self, client: Caller, clock: Clock, has_unknown: Callable[[str], bool] = lambda _: False) -> None:
         self._client = client
         self._clock = clock
+        self._has_unknown = has_unknown
 
     def mark_victim(self, victim: Pod, message: str) -> bool:
+        if self._has_unknown(_EVICTION):
+            raise Refused("it is not known yet whether an earlier victim goes", 503)
         kind = PREEMPTED_CONDITION
         condition: dict[str, Any] = {"type": kind, "status": "True", "reason": PREEMPTED_REASON, "message": message}
         condition |= observed_generation(victim) | transition(victim, kind, "True", self._clock.now())
