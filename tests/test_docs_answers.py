@@ -67,9 +67,9 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.usefixtures("directory")
 @pytest.mark.parametrize(("command", "shown"), COMMANDS, ids=[command for command, _ in COMMANDS])
 def test_a_command_prints_what_is_shown(command: str, shown: str) -> None:
-    told = extender(*shlex.split(command))
-    assert told.returncode in (0, 3), told.stderr
-    printed = [" ".join(line.split()) for line in told.stdout.splitlines()]
+    recorded = extender(*shlex.split(command))
+    assert recorded.returncode in (0, 3), recorded.stderr
+    printed = [" ".join(line.split()) for line in recorded.stdout.splitlines()]
     lines = [" ".join(line.split()) for line in shown.splitlines() if line not in ("", "...")]
     assert [line for line in lines if line not in printed] == []
 

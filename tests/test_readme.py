@@ -57,12 +57,12 @@ def shell(command: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_make_run_starts_the_demo_and_installs_nothing_for_tests() -> None:
-    told = subprocess.run(
+    recorded = subprocess.run(
         ["make", "-C", ROOT, "-n", "-W", "setup.cfg", "run"], capture_output=True, text=True, check=True
     )
-    assert "extender demo" in told.stdout
-    assert "--editable .\n" in told.stdout
-    assert "[test]" not in told.stdout
+    assert "extender demo" in recorded.stdout
+    assert "--editable .\n" in recorded.stdout
+    assert "[test]" not in recorded.stdout
 
 
 def test_each_command_of_the_demo_works(demo: tuple[str, list[str]]) -> None:

@@ -22,7 +22,7 @@ from extender.scheduler.other_extenders import Extenders
 from extender.table import NodeInfo
 from tests.builders import make_node
 from tests.policy.configurations import profile
-from tests.queue.queueing import Told, info, refused
+from tests.queue.queueing import QueueRecorder, info, refused
 from tests.verbs.cluster import cache_of
 
 
@@ -41,7 +41,7 @@ class Loop:
         self.rules = LoopRules(policy, policy.features, lambda policy: cycles_of(policy, None, Random(1), Extenders()))
         self.cache = cache_of(make_node("n1").obj())
         self.permits = Permits(self.cache.snapshot)
-        self.queue = PriorityQueue(Told(), ManualClock(), {})
+        self.queue = PriorityQueue(QueueRecorder(), ManualClock(), {})
         self.queue.add(info("p"))
         pod = self.queue.pop(0)
         assert isinstance(pod, QueuedPod)

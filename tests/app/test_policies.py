@@ -35,9 +35,9 @@ def test_a_planted_module_takes_the_place_of_no_installed_one(filters: str, sear
     file = tmp_path / "policy.yaml"
     file.write_text(policy(filters))
     code = READ.format(policy=str(file), folder=str(tmp_path.resolve()))
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stderr
-    where, was_searched = told.stdout.split()
+    reported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert reported.returncode == 0, reported.stderr
+    where, was_searched = reported.stdout.split()
     assert str(tmp_path) not in where
     assert was_searched == searched
 

@@ -34,7 +34,7 @@ def rule(pod, node):
 HELP = "WORD = %r\n"
 
 
-class Told(Telemetry):
+class Reloads(Telemetry):
     """ReloadTelemetry as a list of results."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Running:
     """A process in a folder with a policy, its rule, and a module that the rule imports."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.told, self.notes = folder, Told(), list[str | None]()
+        self.folder, self.told, self.notes = folder, Reloads(), list[str | None]()
         self.refuses = False
         self.write("policy.yaml", POLICY)
         self.write("reloaded_rules.py", RULE % "one")

@@ -111,18 +111,18 @@ def share(situation: Situation, schedulers: int, nodes: int = NODES, pods: int =
     every = [_Scheduler(number, profile, _cluster(situation.full, nodes)) for number in range(schedulers)]
     for number, pod in enumerate(pods_to_schedule(VARIED, pods)):
         every[number % schedulers].waiting.append(_info(pod.obj()))
-    sent, told = deque[_Bind](), deque[_Bind]()
+    sent, recorded = deque[_Bind](), deque[_Bind]()
     binds = lost = bound = tick = 0
     while bound < pods:
-        while told and told[0].at <= tick:
-            outcome = told.popleft()
+        while recorded and recorded[0].at <= tick:
+            outcome = recorded.popleft()
             for each in every:
                 each.hear(outcome)
         while sent and sent[0].at <= tick:
             bind = sent.popleft()
             taken = _is_taken(bind, profile, cluster)
             binds, lost, bound = binds + 1, lost + (not taken), bound + taken
-            told.append(bind._replace(at=tick + LAG, taken=taken))
+            recorded.append(bind._replace(at=tick + LAG, taken=taken))
         sent.extend(made for each in every if (made := each.decide(tick)))
         tick += 1
     return Outcome(situation.title, schedulers, binds, lost, tick)

@@ -121,11 +121,11 @@ def _pauses(name: str, api: LargeApi, longest: Callable[[threading.Thread], floa
 def _events(api: LargeApi, seconds: float) -> None:
     """Gives pods their next versions, evenly."""
     names = cycle(Random(2).sample(api.names(PODS), 20_000) if len(api.names(PODS)) > 20_000 else api.names(PODS))
-    begin, told = time.monotonic(), 0
+    begin, recorded = time.monotonic(), 0
     while (passed := time.monotonic() - begin) < seconds:
-        for name in islice(names, int(passed * EVENTS_PER_SECOND) - told):
+        for name in islice(names, int(passed * EVENTS_PER_SECOND) - recorded):
             api.modify(PODS, name)
-            told += 1
+            recorded += 1
         time.sleep(_TICK_SECONDS)
 
 

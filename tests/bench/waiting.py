@@ -35,7 +35,7 @@ from tests.builders import (
     make_pvc,
     make_resource_claim,
 )
-from tests.queue.queueing import Told
+from tests.queue.queueing import QueueRecorder
 from tests.scheduler.world import NAME
 
 WAITING = (1000, 100_000)
@@ -69,7 +69,7 @@ class WaitingCluster:
 
     def __init__(self, waiting: int) -> None:
         self.cache = Cache(ManualClock(), Telemetry())
-        self.queue = PriorityQueue(Told(), ManualClock(), INTERESTS)
+        self.queue = PriorityQueue(QueueRecorder(), ManualClock(), INTERESTS)
         self._version = count(1)
         for number in range(NODES):
             self.tell(small_node(f"node-{number}").label(own="none"))

@@ -198,7 +198,7 @@ def test_a_listener_learns_of_discarded_objects_and_not_of_assumed_ones() -> Non
 
 
 @pytest.mark.parametrize(
-    ("then", "told"),
+    ("then", "recorded"),
     [
         pytest.param(tell(3, "written"), [("", "written")], id="the watch shows it"),
         pytest.param(tell(5, "later"), [("", "written"), ("written", "later")], id="the watch skips it"),
@@ -206,10 +206,10 @@ def test_a_listener_learns_of_discarded_objects_and_not_of_assumed_ones() -> Non
         pytest.param(list_others_later, [], id="another kind is listed later"),
     ],
 )
-def test_a_listener_learns_of_written_objects(then: Step, told: list[tuple[str, str | None]]) -> None:
+def test_a_listener_learns_of_written_objects(then: Step, recorded: list[tuple[str, str | None]]) -> None:
     """Otherwise the pods that were rejected because of the written object would not be tried again."""
     cache, heard = cache_with(volume(1)), Heard()
     cache.confirm_object(volume(3, "written"))
     cache.listen(heard)
     then(cache)
-    assert [(before, after) for _, before, after in heard.changes] == told
+    assert [(before, after) for _, before, after in heard.changes] == recorded

@@ -324,9 +324,9 @@ def test_an_event_from_before_an_eviction_does_not_undo_it() -> None:
 
     def tell(version: int, **labels: str) -> Pod:
         victim = make_pod("p").node("n").resource_version(version).label(**labels)
-        told = msgspec.convert((victim.deleted() if labels.get("at") == "its end" else victim).obj(), Pod)
-        cache.changed("Pod", told)
-        known = cache.find_pod(told.uid, told.key)
+        recorded = msgspec.convert((victim.deleted() if labels.get("at") == "its end" else victim).obj(), Pod)
+        cache.changed("Pod", recorded)
+        known = cache.find_pod(recorded.uid, recorded.key)
         assert known is not None
         return known.pod
 
@@ -349,18 +349,18 @@ def test_a_restored_server_may_give_one_version_to_two_contents() -> None:
 
 
 def test_an_object_that_cannot_be_read_is_reported_and_left_out() -> None:
-    told: list[tuple[str, str]] = []
+    recorded: list[tuple[str, str]] = []
 
     class Listening(Telemetry):
         def unreadable(self, kind: str, key: str, why: str) -> None:
-            told.append((key, why))
+            recorded.append((key, why))
 
     cache = Cache(ManualClock(), Listening())
     cache.replaced("Pod", [pod("good", "n"), msgspec.convert(make_pod("bad").req(cpu="1Gx").node("n").obj(), Pod)])
     cache.changed("Node", msgspec.convert(make_node("n").allocatable(cpu="lots").obj(), Node))
     assert standing(cache) == {pod("good").uid: "n"}
-    assert [key for key, _ in told] == ["default/bad", "n"]
-    assert "'1Gx' is not a quantity" in told[0][1]
+    assert [key for key, _ in recorded] == ["default/bad", "n"]
+    assert "'1Gx' is not a quantity" in recorded[0][1]
 
 
 def test_a_refreshed_table_needs_no_update_when_it_is_lent() -> None:

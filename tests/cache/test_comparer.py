@@ -162,7 +162,7 @@ def test_a_wrong_object_is_found_and_corrected(
     damage(cluster.cache)
     found = compare_in_peace(cluster).differences
     assert [(difference.kind, difference.key) for difference in found if difference.kind != "Table"] == [(kind, key)]
-    assert (kind, key) in [told[:2] for told in cluster.alarms.told]
+    assert (kind, key) in [recorded[:2] for recorded in cluster.alarms.told]
     assert cluster.relisted == [kind]
     assert compare(cluster).differences == []
     cluster.deliver_all()

@@ -102,9 +102,9 @@ def test_keys_are_for_their_owner(tmp_path: Path) -> None:
 )
 def test_valid_certificates_are_kept(tmp_path: Path, flags: tuple[str, ...], renewed: set[str]) -> None:
     run(tmp_path)
-    told = done(run(tmp_path, *flags))
-    assert {file for file, how in told.items() if how == "renewed"} == renewed
-    assert {how for file, how in told.items() if file not in renewed} <= {"kept"}
+    printed = done(run(tmp_path, *flags))
+    assert {file for file, how in printed.items() if how == "renewed"} == renewed
+    assert {how for file, how in printed.items() if file not in renewed} <= {"kept"}
 
 
 def test_a_rotation_locks_no_client_out(tmp_path: Path) -> None:

@@ -33,23 +33,23 @@ def cluster(tmp_path: Path) -> str:
     ids=" ".join,
 )
 def test_a_pod_is_explained_from_the_cluster(named: list[str], cluster: str) -> None:
-    told = extender("explain", *named, "--cluster", cluster)
-    assert told.returncode == 0
-    assert told.stdout.startswith("pod default/waiting: 1/2 nodes are available\n")
-    assert "Insufficient cpu" in told.stdout
+    printed = extender("explain", *named, "--cluster", cluster)
+    assert printed.returncode == 0
+    assert printed.stdout.startswith("pod default/waiting: 1/2 nodes are available\n")
+    assert "Insufficient cpu" in printed.stdout
 
 
 def test_a_pod_that_fits_nowhere_is_explained_with_status_3(cluster: str) -> None:
-    told = extender("explain", "huge", "-n", "shop", "--cluster", cluster)
-    assert told.returncode == 3
-    assert "0/2 nodes are available: 2 Insufficient cpu." in told.stdout
-    assert "request 4 cpu instead of 9" in told.stdout
+    printed = extender("explain", "huge", "-n", "shop", "--cluster", cluster)
+    assert printed.returncode == 3
+    assert "0/2 nodes are available: 2 Insufficient cpu." in printed.stdout
+    assert "request 4 cpu instead of 9" in printed.stdout
 
 
 def test_all_pending_pods_are_listed(cluster: str) -> None:
-    told = extender("explain", "--cluster", cluster)
-    assert told.returncode == 0
-    assert told.stdout.startswith("2 pending pods: 1 blocked (1 cause), 1 would fit now\n")
+    printed = extender("explain", "--cluster", cluster)
+    assert printed.returncode == 0
+    assert printed.stdout.startswith("2 pending pods: 1 blocked (1 cause), 1 would fit now\n")
     of_shop = extender("explain", "--cluster", cluster, "-n", "shop", "-o", "json")
     assert [each["name"] for each in json.loads(of_shop.stdout)["pending"]] == ["huge"]
 
@@ -73,8 +73,8 @@ def test_a_pod_is_explained_from_a_file(given: str, cluster: str, tmp_path: Path
         "gz": gzip.compress(pod),
     }
     path.write_bytes(written[given])
-    told = extender("explain", "-f", str(path), "--cluster", cluster, "-o", "json")
-    assert json.loads(told.stdout)["pod"] == "default/new"
+    printed = extender("explain", "-f", str(path), "--cluster", cluster, "-o", "json")
+    assert json.loads(printed.stdout)["pod"] == "default/new"
 
 
 def test_a_deployment_is_explained_from_its_file(cluster: str) -> None:
@@ -85,9 +85,9 @@ def test_a_deployment_is_explained_from_its_file(cluster: str) -> None:
         "metadata": {"name": "web"},
         "spec": {"selector": {"matchLabels": {"app": "x"}}, "template": template},
     }
-    told = extender("explain", "-f", "-", "--cluster", cluster, given=yaml.safe_dump(deployment))
-    assert told.returncode == 3
-    assert told.stdout.startswith("pod default/web: 0/2 nodes are available")
+    printed = extender("explain", "-f", "-", "--cluster", cluster, given=yaml.safe_dump(deployment))
+    assert printed.returncode == 3
+    assert printed.stdout.startswith("pod default/web: 0/2 nodes are available")
 
 
 def test_json_and_yaml_say_the_same(cluster: str) -> None:
@@ -112,15 +112,15 @@ def test_a_cluster_comes_in_many_forms(form: str, tmp_path: Path) -> None:
     else:
         path = tmp_path / "c.json"
         path.write_text("\n".join(json.dumps(obj) for obj in (*NODES, FILLER, WAITING)))
-    told = extender("explain", "waiting", "--cluster", str(path), given=given)
-    assert (told.returncode, told.stderr) == (0, "")
+    printed = extender("explain", "waiting", "--cluster", str(path), given=given)
+    assert (printed.returncode, printed.stderr) == (0, "")
 
 
 def test_cases_are_read_from_standard_input() -> None:
     case = {"name": "a", "cluster": {"items": NODES}, "pod": WAITING}
-    told = extender("explain", "--batch", given=json.dumps(case) + "\n")
-    assert told.returncode == 0
-    assert json.loads(told.stdout)["feasible"] == ["free", "full"]
+    printed = extender("explain", "--batch", given=json.dumps(case) + "\n")
+    assert printed.returncode == 0
+    assert json.loads(printed.stdout)["feasible"] == ["free", "full"]
 
 
 @pytest.mark.parametrize("batch", [False, True], ids=["one pod", "batch"])
@@ -130,8 +130,8 @@ def test_a_policy_decides(batch: bool, cluster: str, tmp_path: Path) -> None:
     path.write_text(json.dumps({"kind": "Policy", "apiVersion": "v1", "predicates": predicates, "priorities": []}))
     case = {"name": "a", "cluster": {"items": [*NODES, FILLER]}, "pod": WAITING}
     one = ["default/waiting", "--cluster", cluster, "-o", "json"]
-    told = extender("explain", "--policy", str(path), *(["--batch"] if batch else one), given=json.dumps(case))
-    assert json.loads(told.stdout)["feasible"] == ["free", "full"]
+    printed = extender("explain", "--policy", str(path), *(["--batch"] if batch else one), given=json.dumps(case))
+    assert json.loads(printed.stdout)["feasible"] == ["free", "full"]
 
 
 def test_a_rule_that_raises_is_one_line(cluster: str, tmp_path: Path) -> None:
@@ -142,18 +142,18 @@ def test_a_rule_that_raises_is_one_line(cluster: str, tmp_path: Path) -> None:
     plugins = {"filter": {"enabled": [{"name": "rules:bad"}]}}
     policy = {**kind, "profiles": [{"schedulerName": "default-scheduler", "plugins": plugins}]}
     (tmp_path / "policy.yaml").write_text(yaml.safe_dump(policy))
-    told = extender("explain", "waiting", "--cluster", cluster, "--policy", str(tmp_path / "policy.yaml"))
-    assert told.returncode == 1
-    assert len(told.stderr.splitlines()) == 1
-    assert "rule rules:bad raised ZeroDivisionError: division by zero" in told.stderr
+    printed = extender("explain", "waiting", "--cluster", cluster, "--policy", str(tmp_path / "policy.yaml"))
+    assert printed.returncode == 1
+    assert len(printed.stderr.splitlines()) == 1
+    assert "rule rules:bad raised ZeroDivisionError: division by zero" in printed.stderr
 
 
 def test_a_bad_case_sets_the_exit_status() -> None:
     case = {"name": "a", "cluster": {"items": NODES}, "pod": WAITING}
-    told = extender("explain", "--batch", given="nonsense\n" + json.dumps(case) + "\n")
-    assert told.returncode == 1
-    assert ["error" in json.loads(line) for line in told.stdout.splitlines()] == [True, False]
-    assert told.stderr == ""
+    printed = extender("explain", "--batch", given="nonsense\n" + json.dumps(case) + "\n")
+    assert printed.returncode == 1
+    assert ["error" in json.loads(line) for line in printed.stdout.splitlines()] == [True, False]
+    assert printed.stderr == ""
 
 
 @pytest.mark.parametrize(
@@ -192,8 +192,8 @@ def test_a_bad_case_sets_the_exit_status() -> None:
     ],
 )
 def test_wrong_usage_is_refused(arguments: list[str], error: str, cluster: str) -> None:
-    told = extender("explain", *(argument.format(cluster=cluster) for argument in arguments))
-    assert told.returncode == 2
-    assert error in told.stderr
-    assert "Traceback" not in told.stderr
-    assert told.stdout == ""
+    printed = extender("explain", *(argument.format(cluster=cluster) for argument in arguments))
+    assert printed.returncode == 2
+    assert error in printed.stderr
+    assert "Traceback" not in printed.stderr
+    assert printed.stdout == ""

@@ -45,9 +45,9 @@ def test_help_loads_nothing_heavy() -> None:
 
 
 def test_help_teaches_by_example() -> None:
-    told = extender("serve", "--help")
-    assert told.returncode == 0
-    assert "extender serve --kubeconfig ~/.kube/config --bind 127.0.0.1:8888" in told.stdout
+    printed = extender("serve", "--help")
+    assert printed.returncode == 0
+    assert "extender serve --kubeconfig ~/.kube/config --bind 127.0.0.1:8888" in printed.stdout
 
 
 def _paths(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -57,23 +57,23 @@ def _paths(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str
 
 @pytest.mark.parametrize("path", [path for path in _paths(cli) if path != ("version",)], ids=" ".join)
 def test_the_help_of_a_command_has_an_example_and_its_exit_status(path: tuple[str, ...]) -> None:
-    told = CliRunner().invoke(cli, [*path, "--help"]).output
+    printed = CliRunner().invoke(cli, [*path, "--help"]).output
     named = '"mcp"' if path == ("mcp",) else f"extender {' '.join(path)}"
-    assert named in told.partition("\n\n")[2]
-    assert "Exit status: " in told or path in (("reference",), ("completion",), ("demo",))
+    assert named in printed.partition("\n\n")[2]
+    assert "Exit status: " in printed or path in (("reference",), ("completion",), ("demo",))
 
 
 def test_the_help_lists_every_command_once() -> None:
-    told = CliRunner().invoke(cli, ["--help"]).output
-    assert [len(re.findall(rf"^  {name}  ", told, re.MULTILINE)) for name in cli.commands] == [1] * len(cli.commands)
+    printed = CliRunner().invoke(cli, ["--help"]).output
+    assert [len(re.findall(rf"^  {name}  ", printed, re.MULTILINE)) for name in cli.commands] == [1] * len(cli.commands)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_setting_has_an_option_with_its_help(command: Command) -> None:
-    told = " ".join(extender(command, "--help").stdout.split())
+    printed = " ".join(extender(command, "--help").stdout.split())
     for option in options_of(command):
-        assert f"{option.flag} " in told
-        assert option.description in told.replace("- ", "-") or option.description in told
+        assert f"{option.flag} " in printed
+        assert option.description in printed.replace("- ", "-") or option.description in printed
 
 
 @pytest.mark.parametrize("argument", ["version", "--version"])
@@ -99,11 +99,11 @@ def test_the_version_and_the_commit_are_printed(argument: str) -> None:
     ],
 )
 def test_wrong_usage_is_refused(arguments: list[str], status: int, error: str) -> None:
-    told = extender(*arguments)
-    assert told.returncode == status
-    assert error in told.stderr
-    assert "Traceback" not in told.stderr
-    assert told.stdout == ""
+    printed = extender(*arguments)
+    assert printed.returncode == status
+    assert error in printed.stderr
+    assert "Traceback" not in printed.stderr
+    assert printed.stdout == ""
 
 
 @pytest.mark.parametrize("authority", [(), ("--client-ca", str(EXAMPLE))], ids=["no key", "no authority"])
@@ -111,13 +111,15 @@ def test_faulty_certificates_are_refused_before_anything_is_served(authority: tu
     pair, issued = tmp_path / "pair.pem", trustme.CA().issue_cert("extender")
     issued.private_key_and_cert_chain_pem.write_to_path(str(pair))
     given = pair if authority else EXAMPLE
-    told = extender("serve", "--cluster", str(EXAMPLE), "--tls-cert", str(given), "--tls-key", str(given), *authority)
-    faults = [line for line in told.stderr.splitlines() if line.startswith("error: ")]
+    printed = extender(
+        "serve", "--cluster", str(EXAMPLE), "--tls-cert", str(given), "--tls-key", str(given), *authority
+    )
+    faults = [line for line in printed.stderr.splitlines() if line.startswith("error: ")]
     pairs = f"tlsCert, tlsKey: {EXAMPLE} and {EXAMPLE} are not a PEM certificate and its private key"
     fault = f"clientCa: {EXAMPLE} contains no PEM certificate" if authority else pairs
-    assert (told.returncode, len(faults)) == (2, 1)
+    assert (printed.returncode, len(faults)) == (2, 1)
     assert faults[0].startswith(f"error: {fault}")
-    assert "Traceback" not in told.stderr
+    assert "Traceback" not in printed.stderr
 
 
 def test_a_taken_address_ends_serve_with_what_to_do() -> None:
@@ -125,10 +127,12 @@ def test_a_taken_address_ends_serve_with_what_to_do() -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         address = f"127.0.0.1:{other.getsockname()[1]}"
-        told = extender("serve", "--cluster", str(EXAMPLE), "--bind", address)
-    assert told.returncode == 1
-    assert told.stderr.splitlines()[-1].startswith(f"error: cannot listen on {address}: Address already in use; choose")
-    assert "Traceback" not in told.stderr
+        printed = extender("serve", "--cluster", str(EXAMPLE), "--bind", address)
+    assert printed.returncode == 1
+    assert printed.stderr.splitlines()[-1].startswith(
+        f"error: cannot listen on {address}: Address already in use; choose"
+    )
+    assert "Traceback" not in printed.stderr
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["by itself", "by another"])
@@ -138,13 +142,13 @@ def test_a_taken_metrics_address_ends_serve_with_one_line(own: bool) -> None:
         other.listen()
         address = f"127.0.0.1:{free_port() if own else other.getsockname()[1]}"
         bind = address if own else "127.0.0.1:0"
-        told = extender("serve", "--cluster", str(EXAMPLE), "--bind", bind, "--metrics-bind", address)
-    assert told.returncode == 1
+        printed = extender("serve", "--cluster", str(EXAMPLE), "--bind", bind, "--metrics-bind", address)
+    assert printed.returncode == 1
     assert (
-        told.stderr.splitlines()[-1]
+        printed.stderr.splitlines()[-1]
         == f"error: cannot listen on {address}: Address already in use; choose another, or end the process that has it"
     )
-    assert "Traceback" not in told.stderr
+    assert "Traceback" not in printed.stderr
 
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, image: i}]}"
@@ -179,10 +183,10 @@ def test_a_reader_that_has_seen_enough_ends_a_command_as_other_tools(arguments: 
     command = [sys.executable, "-c", "from extender.cli.main import main; main()", *arguments]
     given = '{"pod": {}}' if "--batch" in arguments else POD
     with os.fdopen(writer, "wb") as closed:
-        told = subprocess.run(
+        printed = subprocess.run(
             command, stdout=closed, stderr=subprocess.PIPE, timeout=60, check=False, input=given.encode()
         )
-    assert (told.returncode, told.stderr) == (-signal.SIGPIPE, b"")
+    assert (printed.returncode, printed.stderr) == (-signal.SIGPIPE, b"")
 
 
 INTERRUPTING = """
@@ -344,8 +348,8 @@ def test_a_closed_standard_input_is_faulty_input() -> None:
 
 
 def test_every_fault_is_a_line() -> None:
-    told = extender("serve", "--bind", "x", "--body-limit", "y", "--connections", "0")
-    assert [line.split(":")[:2] for line in told.stderr.splitlines()] == [
+    printed = extender("serve", "--bind", "x", "--body-limit", "y", "--connections", "0")
+    assert [line.split(":")[:2] for line in printed.stderr.splitlines()] == [
         ["error", " --bind"],
         ["error", " --body-limit"],
         ["error", " --connections"],
@@ -373,14 +377,14 @@ def test_all_commands_are_helped() -> None:
 
 def test_the_plugin_of_kubectl_calls_itself_so() -> None:
     code = "from extender.cli.main import kubectl_podseat; kubectl_podseat()"
-    told = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, timeout=60)
-    assert (told.returncode, told.stdout.splitlines()[0]) == (0, "Usage: kubectl podseat [OPTIONS] [POD]")
+    printed = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, timeout=60)
+    assert (printed.returncode, printed.stdout.splitlines()[0]) == (0, "Usage: kubectl podseat [OPTIONS] [POD]")
 
 
 def test_the_plugin_of_kubectl_prints_the_version_that_a_report_asks_for() -> None:
     code = "from extender.cli.main import kubectl_podseat; kubectl_podseat()"
-    told = subprocess.run([sys.executable, "-c", code, "--version"], capture_output=True, text=True, timeout=60)
-    assert told.stdout == f"extender {product_version()} (commit {product_commit()})\n"
+    printed = subprocess.run([sys.executable, "-c", code, "--version"], capture_output=True, text=True, timeout=60)
+    assert printed.stdout == f"extender {product_version()} (commit {product_commit()})\n"
     assert "--version" not in [option for param in explain.params for option in param.opts]
 
 
@@ -431,6 +435,6 @@ main()
 
 def test_a_question_about_a_file_is_answered_without_what_windows_lacks() -> None:
     command = [sys.executable, "-c", WINDOWS, str(EXAMPLE)]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert (told.returncode, told.stderr) == (3, "")
-    assert told.stdout.startswith("pod ml/recommend-7f6d-v4nzs")
+    printed = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (printed.returncode, printed.stderr) == (3, "")
+    assert printed.stdout.startswith("pod ml/recommend-7f6d-v4nzs")

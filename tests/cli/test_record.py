@@ -22,13 +22,13 @@ def test_a_clusters_watches_are_recorded(tmp_path: Path, monkeypatch: pytest.Mon
     path = tmp_path / "recording.jsonl.gz"
     with fake_api(make_node("n").obj()) as api:
         api.put(PODS, make_pod("p").node("n").obj())
-        told = extender("record", str(path), "--kubeconfig", str(api.kubeconfig(tmp_path)), "--seconds", "0.2")
-    assert (told.returncode, told.stderr) == (0, "")
-    assert told.stdout == f"recorded to {path}; at the end there were 1 node and 1 pod\n"
+        printed = extender("record", str(path), "--kubeconfig", str(api.kubeconfig(tmp_path)), "--seconds", "0.2")
+    assert (printed.returncode, printed.stderr) == (0, "")
+    assert printed.stdout == f"recorded to {path}; at the end there were 1 node and 1 pod\n"
     steps = [(step.kind, step.subject, step.text) for step in Recording.load(path).steps]
     assert sorted(steps) == [("change", "Node n", "was created or changed"), ("change", "default/p", "is on n")]
-    told = extender("replay", str(path))
-    assert (told.returncode, told.stdout) == (0, "0 decisions repeated: none differs\n")
+    printed = extender("replay", str(path))
+    assert (printed.returncode, printed.stdout) == (0, "0 decisions repeated: none differs\n")
 
 
 @pytest.mark.parametrize("name", ["r.jsonl.gz", "r.jsonl.gz.3"])
@@ -39,10 +39,10 @@ def test_a_file_other_than_a_recording_is_not_overwritten(command: str, name: st
     (tmp_path / "r.jsonl.gz.1").write_bytes(SHIPPED.read_bytes())
     arguments = ["record", str(path)] if command == "record" else [command, "--record", str(path)]
     with fake_api(make_node("n").obj()) as api:
-        told = extender(*arguments, "--kubeconfig", str(api.kubeconfig(tmp_path)))
-    assert told.returncode == 2
+        printed = extender(*arguments, "--kubeconfig", str(api.kubeconfig(tmp_path)))
+    assert printed.returncode == 2
     want = "it is not a recording and would be overwritten later: move it away, or record to another file"
-    assert told.stderr == f"error: record: {tmp_path / name}: {want}\n"
+    assert printed.stderr == f"error: record: {tmp_path / name}: {want}\n"
     assert {each.name for each in tmp_path.glob("r.*")} == {name, "r.jsonl.gz.1"}
     assert gzip.decompress((tmp_path / name).read_bytes()) == b"the only copy"
 
@@ -53,22 +53,22 @@ def test_kinds_that_may_not_be_listed_are_left_out_and_named(tmp_path: Path, mon
     with fake_api(make_node("n").obj()) as api:
         config = str(api.kubeconfig(tmp_path))
         api.fail("/api/v1/namespaces", answer(403, "no"))
-        told = extender("record", str(path), "--kubeconfig", config, "--seconds", "0.2")
-        assert told.returncode == 0
-        assert told.stderr == "note: namespaces cannot be listed (403: no): they are left out\n"
-        assert told.stdout == f"recorded to {path}; at the end there were 1 node and 0 pods\n"
+        printed = extender("record", str(path), "--kubeconfig", config, "--seconds", "0.2")
+        assert printed.returncode == 0
+        assert printed.stderr == "note: namespaces cannot be listed (403: no): they are left out\n"
+        assert printed.stdout == f"recorded to {path}; at the end there were 1 node and 0 pods\n"
         api.fail(NODES, answer(403, "no"))
-        told = extender("record", str(path), "--kubeconfig", config, "--seconds", "0.2")
-    assert (told.returncode, told.stderr) == (1, "error: nodes cannot be listed (403: no)\n")
+        printed = extender("record", str(path), "--kubeconfig", config, "--seconds", "0.2")
+    assert (printed.returncode, printed.stderr) == (1, "error: nodes cannot be listed (403: no)\n")
 
 
 def test_the_exit_status_shows_that_decisions_differ(tmp_path: Path) -> None:
     policy = tmp_path / "policy.yaml"
     policy.write_text("apiVersion: v1\nkind: Policy\npredicates: [{name: HostName}]\npriorities: []\n")
     assert extender("replay", str(SHIPPED)).returncode == 0
-    told = extender("replay", str(SHIPPED), "--policy", str(policy), "-o", "json")
-    assert told.returncode == 3
-    changed = json.loads(told.stdout)["changed"]
+    printed = extender("replay", str(SHIPPED), "--policy", str(policy), "-o", "json")
+    assert printed.returncode == 3
+    changed = json.loads(printed.stdout)["changed"]
     assert all(each["differences"][0]["recorded"] != each["differences"][0]["replayed"] for each in changed)
     assert any("PodTopologySpread" in str(one["cause"]) for each in changed for one in each["differences"])
 
@@ -93,10 +93,10 @@ def test_wrong_input_is_one_line_and_status_2(
     (tmp_path / "text").write_text("nothing\n")
     (tmp_path / "cut.gz").write_bytes(b"\x1f\x8b")
     shutil.copy(SHIPPED, tmp_path / "served.gz")
-    told = extender(*arguments)
-    assert told.returncode == 2
-    assert told.stderr.startswith(error)
-    assert len(told.stderr.splitlines()) == 1
+    printed = extender(*arguments)
+    assert printed.returncode == 2
+    assert printed.stderr.startswith(error)
+    assert len(printed.stderr.splitlines()) == 1
 
 
 def test_an_error_line_steers_no_terminal(tmp_path: Path) -> None:

@@ -22,9 +22,9 @@ from extender.web.series import SCHEDULER_SERIES, SERIES
 
 
 def rows(topic: str) -> list[dict[str, str]]:
-    told = CliRunner().invoke(cli, ["reference", topic, "-o", "json"], catch_exceptions=False)
-    assert told.exit_code == 0
-    return list(json.loads(told.output)["rows"])
+    printed = CliRunner().invoke(cli, ["reference", topic, "-o", "json"], catch_exceptions=False)
+    assert printed.exit_code == 0
+    return list(json.loads(printed.output)["rows"])
 
 
 def test_settings() -> None:
@@ -71,19 +71,19 @@ def test_metrics() -> None:
 
 @pytest.mark.parametrize("topic", sorted(TOPICS))
 def test_tables_line_up(topic: str) -> None:
-    told = CliRunner().invoke(cli, ["reference", topic])
-    header, *lines = told.output.splitlines()
+    printed = CliRunner().invoke(cli, ["reference", topic])
+    header, *lines = printed.output.splitlines()
     assert header.split()
     assert len(lines) == len(rows(topic))
 
 
 @pytest.mark.parametrize("command", sorted(cli.commands))
 def test_every_option_says_what_it_is_for(command: str) -> None:
-    told = CliRunner().invoke(cli, [command, "--help"]).output
+    printed = CliRunner().invoke(cli, [command, "--help"]).output
     for parameter in cli.commands[command].params:
         if isinstance(parameter, click.Option) and not parameter.hidden:
             choice = isinstance(parameter.type, click.Choice)
-            assert parameter.opts[0] in told
+            assert parameter.opts[0] in printed
             assert parameter.help or choice, parameter.opts[0]
 
 

@@ -13,9 +13,9 @@ from tests.stock.process import free_port
 
 
 def test_help_teaches_by_example() -> None:
-    told = extender("schedule", "--help")
-    assert told.returncode == 0
-    assert "extender schedule --kubeconfig ~/.kube/config --scheduler-name mine --no-leader-elect" in told.stdout
+    printed = extender("schedule", "--help")
+    assert printed.returncode == 0
+    assert "extender schedule --kubeconfig ~/.kube/config --scheduler-name mine --no-leader-elect" in printed.stdout
 
 
 @pytest.fixture
@@ -31,14 +31,14 @@ def kubeconfig(tmp_path: Path) -> Path:
 
 
 def test_a_missing_kubeconfig_is_refused() -> None:
-    told = extender("schedule", "--kubeconfig", "/no/such/file", "--no-leader-elect")
-    assert (told.returncode, told.stderr) == (2, "error: kubeconfig: no such file: '/no/such/file'\n")
+    printed = extender("schedule", "--kubeconfig", "/no/such/file", "--no-leader-elect")
+    assert (printed.returncode, printed.stderr) == (2, "error: kubeconfig: no such file: '/no/such/file'\n")
 
 
 def test_a_lease_without_a_namespace_is_refused(kubeconfig: Path) -> None:
-    told = extender("schedule", "--kubeconfig", str(kubeconfig), "--lease-namespace", "")
-    assert told.returncode == 2
-    assert "leaseNamespace: required with leaderElect" in told.stderr
+    printed = extender("schedule", "--kubeconfig", str(kubeconfig), "--lease-namespace", "")
+    assert printed.returncode == 2
+    assert "leaseNamespace: required with leaderElect" in printed.stderr
 
 
 def test_a_taken_port_ends_schedule_with_one_line(kubeconfig: Path) -> None:
@@ -46,8 +46,8 @@ def test_a_taken_port_ends_schedule_with_one_line(kubeconfig: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        told = extender("schedule", "--kubeconfig", str(kubeconfig), "--no-leader-elect", "--bind", address)
-    assert (told.returncode, told.stderr) == (
+        printed = extender("schedule", "--kubeconfig", str(kubeconfig), "--no-leader-elect", "--bind", address)
+    assert (printed.returncode, printed.stderr) == (
         1,
         f"error: cannot listen on {address}: Address already in use; choose another, or end the process that has it\n",
     )

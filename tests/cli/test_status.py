@@ -66,16 +66,16 @@ def run(*arguments: str) -> Result:
 
 
 def test_status_prints_a_row_for_each_pod(server: str) -> None:
-    told = run("--server", server)
-    assert told.exit_code == 0
-    assert told.stdout.splitlines() == [
+    printed = run("--server", server)
+    assert printed.exit_code == 0
+    assert printed.stdout.splitlines() == [
         "NAMESPACE   NAME    TIER            ATTEMPTS   SINCE   REFUSED BY                         NODE   NOMINATED",
         "shop        new     active          0          0s      -                                  -      -",
         "shop        high    unschedulable   12         2h      NodeResourcesFit,TaintToleration   -      n7",
         "shop        low     unschedulable   1          59s     NodeAffinity                       -      -",
         "other       going   assumed         1          -       -                                  n1     -",
     ]
-    assert told.stderr == ""
+    assert printed.stderr == ""
 
 
 def test_wide_adds_priority_scheduler_and_uid(server: str) -> None:
@@ -86,11 +86,11 @@ def test_wide_adds_priority_scheduler_and_uid(server: str) -> None:
 
 @pytest.mark.parametrize("output", ["json", "yaml"])
 def test_json_and_yaml_hold_what_the_table_shows(server: str, output: str) -> None:
-    told = (json.loads if output == "json" else yaml.safe_load)(run("--server", server, "-o", output).stdout)
-    assert told["scheduled"] == 42
-    assert [pod["name"] for pod in told["pods"]] == ["new", "high", "low", "going"]
-    assert told["pods"][1]["refusedBy"] == ["NodeResourcesFit", "TaintToleration"]
-    assert told["pods"][3] | {"tier": "assumed", "node": "n1"} == told["pods"][3]
+    printed = (json.loads if output == "json" else yaml.safe_load)(run("--server", server, "-o", output).stdout)
+    assert printed["scheduled"] == 42
+    assert [pod["name"] for pod in printed["pods"]] == ["new", "high", "low", "going"]
+    assert printed["pods"][1]["refusedBy"] == ["NodeResourcesFit", "TaintToleration"]
+    assert printed["pods"][3] | {"tier": "assumed", "node": "n1"} == printed["pods"][3]
 
 
 @pytest.mark.parametrize(
@@ -104,14 +104,14 @@ def test_json_and_yaml_hold_what_the_table_shows(server: str, output: str) -> No
     ],
 )
 def test_arguments_choose_the_pods_that_status_shows(server: str, arguments: list[str], names: list[str]) -> None:
-    told = json.loads(run("--server", server, "-o", "json", *arguments).stdout)
-    assert [pod["name"] for pod in told["pods"]] == names
+    printed = json.loads(run("--server", server, "-o", "json", *arguments).stdout)
+    assert [pod["name"] for pod in printed["pods"]] == names
 
 
 def test_status_without_waiting_pods_says_so(server: str) -> None:
-    told = run("--server", server, "-n", "nowhere")
-    assert (told.exit_code, told.stdout) == (0, "")
-    assert told.stderr == "no such pods are waiting; 42 pods scheduled so far\n"
+    printed = run("--server", server, "-n", "nowhere")
+    assert (printed.exit_code, printed.stdout) == (0, "")
+    assert printed.stderr == "no such pods are waiting; 42 pods scheduled so far\n"
 
 
 def test_status_notes_that_a_standby_schedules_no_pods(server: str, pages: dict[str, Answer]) -> None:
@@ -128,9 +128,9 @@ def test_status_without_a_server_is_one_line_that_says_what_to_do() -> None:
     """As a user sees it: one line, and what to do."""
     extender, server = Path(sys.executable).parent / "extender", f"http://127.0.0.1:{free_port()}"
     command: list[str | Path] = [extender, "status", "--server", server]
-    told = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (told.returncode, told.stdout) == (1, "")
-    (line,) = told.stderr.splitlines()
+    printed = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (printed.returncode, printed.stdout) == (1, "")
+    (line,) = printed.stderr.splitlines()
     assert line.startswith("error: no answer from http://127.0.0.1:")
     assert "Connection refused; check that `extender schedule` is running and that --server is" in line
 
@@ -145,23 +145,23 @@ def test_status_without_a_server_is_one_line_that_says_what_to_do() -> None:
 )
 def test_status_refuses_the_answer_of_another_program(server: str, pages: dict[str, Answer], answer: Answer) -> None:
     pages["/debug/pods"] = answer
-    told = run("--server", server)
-    assert isinstance(told.exception, ExtenderError)
-    assert f"{server}/debug/pods answers {answer.status}, but not with a queue" in str(told.exception)
+    printed = run("--server", server)
+    assert isinstance(printed.exception, ExtenderError)
+    assert f"{server}/debug/pods answers {answer.status}, but not with a queue" in str(printed.exception)
 
 
 @pytest.mark.parametrize("server", ["ftp://x", "http://", "http://x:y"])
 def test_a_server_that_is_not_a_url_is_refused(server: str) -> None:
-    told = run("--server", server)
-    assert isinstance(told.exception, ConfigurationError)
-    assert told.exception.faults == (f"--server {server}: expected a URL, such as http://127.0.0.1:8889",)
+    printed = run("--server", server)
+    assert isinstance(printed.exception, ConfigurationError)
+    assert printed.exception.faults == (f"--server {server}: expected a URL, such as http://127.0.0.1:8889",)
 
 
 def test_every_section_of_the_picture_is_explained() -> None:
-    told = run("--help").stdout
+    printed = run("--help").stdout
     fields = msgspec.to_builtins(PICTURE).keys() - {"scheduled", "leading"}
     assert fields == SECTIONS.keys()
-    assert all(name in told and meaning in told for name, meaning in SECTIONS.items())
+    assert all(name in printed and meaning in printed for name, meaning in SECTIONS.items())
 
 
 @pytest.mark.parametrize(

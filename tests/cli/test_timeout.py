@@ -81,8 +81,8 @@ def test_a_question_ends_in_time_and_says_what_took_it(hard: Path, arguments: tu
         [EXTENDER, *arguments, "--cluster", hard, "--timeout", "3"], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (NO_ANSWER_IN_TIME, "")
-    told = f"no answer within 3 s: the claim ml/rc took the time; pod ml/p needs it{known}"
-    assert done.stderr == f"error: {told} (--timeout sets the limit)\n"
+    printed = f"no answer within 3 s: the claim ml/rc took the time; pod ml/p needs it{known}"
+    assert done.stderr == f"error: {printed} (--timeout sets the limit)\n"
 
 
 def test_a_list_names_the_pod_that_takes_too_long_and_answers_the_others(hard: Path, tmp_path: Path) -> None:
@@ -135,9 +135,9 @@ def test_ctrl_c_says_what_took_the_time(hard: Path) -> None:
         while cpu_seconds(running.pid) < SEARCHING_CPU_SECONDS:  # a busy machine takes long to start it
             time.sleep(0.1)
         running.send_signal(signal.SIGINT)
-        _, told = running.communicate()
+        _, printed = running.communicate()
     assert running.returncode == -signal.SIGINT
-    assert told == "interrupted: the claim ml/rc took the time; pod ml/p needs it\n"
+    assert printed == "interrupted: the claim ml/rc took the time; pod ml/p needs it\n"
 
 
 def gang(minimum: int) -> dict[str, Any]:

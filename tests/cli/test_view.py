@@ -54,7 +54,7 @@ def test_view_shows_a_live_cluster(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "printed"),
     [
         pytest.param(("--cluster", "nowhere.yaml"), "nowhere.yaml", id="no such file"),
         pytest.param(("--recording", str(EXAMPLE)), "this is not a recording", id="no recording"),
@@ -62,13 +62,13 @@ def test_view_shows_a_live_cluster(tmp_path: Path) -> None:
         pytest.param(("--cluster", str(EXAMPLE), "--with", "nowhere.yaml"), "policy nowhere.yaml", id="no such policy"),
     ],
 )
-def test_wrong_input_is_one_line(arguments: tuple[str, ...], told: str) -> None:
+def test_wrong_input_is_one_line(arguments: tuple[str, ...], printed: str) -> None:
     done = extender("view", *arguments)
-    assert (done.returncode, told in done.stderr, len(done.stderr.splitlines())) == (2, True, 1)
+    assert (done.returncode, printed in done.stderr, len(done.stderr.splitlines())) == (2, True, 1)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "told"),
+    ("arguments", "status", "printed"),
     [
         pytest.param(("explain",), 0, "6</a> pending pods", id="all pending pods"),
         pytest.param(("explain", PENDING), 3, "does not fit", id="a pod"),
@@ -79,7 +79,7 @@ def test_wrong_input_is_one_line(arguments: tuple[str, ...], told: str) -> None:
     ],
 )
 def test_each_answer_is_written_as_one_file(
-    arguments: tuple[str, ...], status: int, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arguments: tuple[str, ...], status: int, printed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "pod.yaml").write_text(
         "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: [{name: c, image: i}]}}"
@@ -93,5 +93,5 @@ def test_each_answer_is_written_as_one_file(
     done = extender(*arguments, "--cluster", str(EXAMPLE), "-o", "html")
     assert (done.returncode, done.stderr) == (status, "")
     assert done.stdout.startswith("<!doctype html>")
-    assert told in done.stdout
+    assert printed in done.stdout
     assert not re.search(r"""(src|href)=["'](?!#|data:)""", done.stdout)

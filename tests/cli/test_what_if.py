@@ -33,9 +33,9 @@ def pod(tmp_path: Path) -> str:
 
 
 def test_simulate_places_the_waiting_pods(cluster: str) -> None:
-    told = extender("simulate", "--cluster", cluster)
-    assert (told.returncode, told.stderr) == (0, "")
-    assert told.stdout.startswith("1 pod placed, 0 pending, 0 evicted\n")
+    printed = extender("simulate", "--cluster", cluster)
+    assert (printed.returncode, printed.stderr) == (0, "")
+    assert printed.stdout.startswith("1 pod placed, 0 pending, 0 evicted\n")
 
 
 @pytest.mark.parametrize(
@@ -51,9 +51,9 @@ def test_simulate_places_the_waiting_pods(cluster: str) -> None:
 def test_simulate_applies_changes_before_it_places_pods(
     changes: list[str], status: int, placed: dict[str, str], cluster: str
 ) -> None:
-    told = extender("simulate", "--cluster", cluster, "-o", "json", *changes)
-    assert told.returncode == status
-    homes = {each["pod"]: each["node"] for each in json.loads(told.stdout)["placements"]}
+    printed = extender("simulate", "--cluster", cluster, "-o", "json", *changes)
+    assert printed.returncode == status
+    homes = {each["pod"]: each["node"] for each in json.loads(printed.stdout)["placements"]}
     assert homes.items() >= placed.items()
 
 
@@ -77,9 +77,9 @@ def test_a_node_whose_name_has_a_dot_is_copied(tmp_path: Path) -> None:
 
 
 def test_capacity_counts_the_pods_that_would_fit(cluster: str, pod: str) -> None:
-    told = extender("capacity", "--cluster", cluster, "-f", pod)
-    assert told.returncode == 0
-    assert told.stdout.startswith("7 more pods would fit\n")
+    printed = extender("capacity", "--cluster", cluster, "-f", pod)
+    assert printed.returncode == 0
+    assert printed.stdout.startswith("7 more pods would fit\n")
     assert json.loads(extender("capacity", "--cluster", cluster, "-f", pod, "-o", "json").stdout)["pods"] == {
         "Pod default/new": 7
     }
@@ -98,11 +98,11 @@ def test_a_comparison_is_a_check(limits: list[str], status: int, cluster: str, p
     kind = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
     (tmp_path / "next.yaml").write_text(yaml.safe_dump({**kind, "profiles": [{"schedulerName": "default-scheduler"}]}))
     common = ["--cluster", cluster, "-f", pod, "--replicas", "9", "--policy", str(tmp_path / "next.yaml")]
-    told = extender("compare", *common, *limits)
-    assert told.returncode == status
-    assert "defaults" in told.stdout
-    assert "next.yaml" in told.stdout
-    assert ("too many pods pending or lost: 4, the limit is 0" in told.stderr) is (status == 3)
+    printed = extender("compare", *common, *limits)
+    assert printed.returncode == status
+    assert "defaults" in printed.stdout
+    assert "next.yaml" in printed.stdout
+    assert ("too many pods pending or lost: 4, the limit is 0" in printed.stderr) is (status == 3)
 
 
 def test_a_running_pod_that_only_the_second_policy_evicts_fails_the_check(tmp_path: Path) -> None:
@@ -149,8 +149,8 @@ def test_a_running_pod_that_only_the_second_policy_evicts_fails_the_check(tmp_pa
     ],
 )
 def test_wrong_usage_is_refused(arguments: list[str], error: str, cluster: str) -> None:
-    told = extender(*(each.format(cluster=cluster) for each in arguments), "--cluster", cluster)
-    assert told.returncode == 2
-    assert error in told.stderr
-    assert "Traceback" not in told.stderr
-    assert told.stdout == ""
+    printed = extender(*(each.format(cluster=cluster) for each in arguments), "--cluster", cluster)
+    assert printed.returncode == 2
+    assert error in printed.stderr
+    assert "Traceback" not in printed.stderr
+    assert printed.stdout == ""

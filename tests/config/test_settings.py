@@ -81,8 +81,8 @@ def test_values(tmp_path: Path, text: str, environment: str, flags: Any, name: s
 
 def test_every_fault_is_told_with_its_place(tmp_path: Path) -> None:
     config = write(tmp_path, "bodyLimt: 1\nzzz: 1\nconnections: none\nexemptNamespaces: [a, 3]\n")
-    told = faults(config, {"EXTENDER_SCORE_SCALE": "maybe", "EXTENDER_BIDN": "x"}, drain_seconds="-1")
-    assert told == [
+    recorded = faults(config, {"EXTENDER_SCORE_SCALE": "maybe", "EXTENDER_BIDN": "x"}, drain_seconds="-1")
+    assert recorded == [
         "bodyLimt: unknown setting (did you mean bodyLimit?)",
         "zzz: unknown setting",
         "EXTENDER_BIDN: unknown setting (did you mean EXTENDER_BIND?)",
@@ -159,8 +159,8 @@ def test_faults(flags: dict[str, Any], fault: str) -> None:
     ],
 )
 def test_files_that_are_no_settings(tmp_path: Path, text: str, fault: str) -> None:
-    [told] = faults(write(tmp_path, text))
-    assert told.startswith(fault)
+    [recorded] = faults(write(tmp_path, text))
+    assert recorded.startswith(fault)
 
 
 @pytest.mark.parametrize(

@@ -73,12 +73,12 @@ def _feasible(stock: Object, ours: Decision) -> Iterator[Difference]:
 def _refusals(stock: Object, ours: Decision) -> Iterator[Difference]:
     for node, refusal in sorted(ours.refusals.items()):
         theirs = stock.get("filter", {}).get(node) or stock["prefilter"]
-        told = (refusal.code.title, refusal.plugin, sorted(refusal.reasons))
+        recorded = (refusal.code.title, refusal.plugin, sorted(refusal.reasons))
         wanted = (theirs["code"], theirs.get("plugin", ""), sorted(theirs.get("reasons") or ()))
         only_code = _BETWEEN_PLUGINS in wanted[2] or wanted[0] == "Error"  # errors are worded as Go prints values
-        same = told[0] == wanted[0] if only_code else told == wanted
+        same = recorded[0] == wanted[0] if only_code else recorded == wanted
         if not same and theirs["code"] != "Success":
-            yield Difference("refusal", node, wanted, told)
+            yield Difference("refusal", node, wanted, recorded)
 
 
 def _scores(stock: Object, ours: Decision) -> Iterator[Difference]:
@@ -88,9 +88,9 @@ def _scores(stock: Object, ours: Decision) -> Iterator[Difference]:
         for subject, theirs, column in (("scores", stock["scores"], weighted), ("raw", stock["raw"], raw)):
             of_node = theirs.get(node, {})
             for plugin in sorted(column.keys() | of_node.keys()):
-                wanted, told = of_node.get(plugin, 0), column[plugin][index] if plugin in column else 0
-                if wanted != told:
-                    yield Difference(f"{subject} by {plugin}", node, wanted, told)
+                wanted, recorded = of_node.get(plugin, 0), column[plugin][index] if plugin in column else 0
+                if wanted != recorded:
+                    yield Difference(f"{subject} by {plugin}", node, wanted, recorded)
 
 
 def _shown_by_stock(score: PluginScore) -> list[int]:

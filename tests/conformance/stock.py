@@ -33,9 +33,9 @@ def same(first: Object, second: Object) -> bool:
 
 
 def _settled(answer: Object) -> Object:
-    told = {key: copy.deepcopy(value) for key, value in answer.items() if key not in ("nominated", "name")}
-    for victims in told.get("candidates", {}).values():
+    recorded = {key: copy.deepcopy(value) for key, value in answer.items() if key not in ("nominated", "name")}
+    for victims in recorded.get("candidates", {}).values():
         victims["pods"].sort()
-    for status in (*told.get("filter", {}).values(), told.get("prefilter", {})):
+    for status in (*recorded.get("filter", {}).values(), recorded.get("prefilter", {})):
         status.get("reasons", []).sort()
-    return told
+    return recorded

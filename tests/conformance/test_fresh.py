@@ -46,8 +46,8 @@ def _compare(cases: Sequence[Object], oracle: Oracle) -> None:
         cause = next(iter(_causes(oracle, case)), None)
         if cause is not None:
             small = _smallest(oracle, case, cause)
-            told = json.dumps({**small, "stock": ask(oracle, small)}, indent=1)
-            pytest.fail(f"{case['name']} of seed {SEED}: {_causes(oracle, small)[cause]}\n{told}")
+            recorded = json.dumps({**small, "stock": ask(oracle, small)}, indent=1)
+            pytest.fail(f"{case['name']} of seed {SEED}: {_causes(oracle, small)[cause]}\n{recorded}")
 
 
 def _causes(oracle: Oracle, case: Object) -> dict[str, str]:

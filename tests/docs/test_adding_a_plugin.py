@@ -16,7 +16,7 @@ from extender.policy.library import Library
 from extender.policy.loading import load
 from tests.builders import make_node, make_pod
 from tests.framework.cluster import refusals
-from tests.queue.queueing import Told, info, node
+from tests.queue.queueing import QueueRecorder, info, node
 
 PAGE = (Path(__file__).parents[2] / "docs" / "adding-a-plugin.md").read_text()
 
@@ -48,7 +48,7 @@ def test_it_does_not_apply_to_pods_of_daemon_sets(module: ModuleType) -> None:
 
 
 def test_its_hint_wakes_a_pod_when_the_label_goes(module: ModuleType) -> None:
-    hints = QueueingHints({**INTERESTS, module.NAME: module.PLUGIN.interests}, Told().rule_failed)
+    hints = QueueingHints({**INTERESTS, module.NAME: module.PLUGIN.interests}, QueueRecorder().rule_failed)
     event = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL)
     draining, free = node(make_node("n").label({"example.com/drain": "soon"})), node(make_node("n"))
     assert hints.help_from(module.NAME, info("p"), Change(event, draining, free))

@@ -86,8 +86,8 @@ class Scene:
             self.client.delete("Pod", name)
 
     def _message(self, name: str, reason: str) -> str:
-        told = condition(self.control_plane, name)
-        return str(told["message"]) if told.get("reason") == reason else ""
+        recorded = condition(self.control_plane, name)
+        return str(recorded["message"]) if recorded.get("reason") == reason else ""
 
     def _await_known(self, nodes: int, pods: int) -> None:
         wanted = {"nodes": nodes, "pods": pods}

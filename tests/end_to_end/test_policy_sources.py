@@ -81,21 +81,21 @@ def test_the_classic_policy_of_a_config_map_and_what_it_is_changed_to(
 
 
 @pytest.mark.parametrize(
-    ("policy", "told"),
+    ("policy", "recorded"),
     [
         pytest.param("configmap:default/nothing", '404: configmaps "nothing" not found', id="not there"),
         pytest.param("configmap:nothing", "expected configmap:NAMESPACE/NAME", id="no namespace"),
         pytest.param("configmap:default/broken", "predicates[0].name: unknown plugin 'PodFits'", id="faulty"),
     ],
 )
-def test_a_config_map_that_will_not_do(control_plane: ControlPlane, policy: str, told: str) -> None:
+def test_a_config_map_that_will_not_do(control_plane: ControlPlane, policy: str, recorded: str) -> None:
     control_plane.client.create(config_map("broken", {**PACKING, "predicates": [{"name": "PodFits"}]}))
     command: list[str | Path] = [EXTENDER, "schedule", "--policy", policy, "--no-leader-elect"]
     ended = subprocess.run(
         [*command, "--kubeconfig", control_plane.kubeconfig], capture_output=True, text=True, check=False, timeout=60
     )
     assert ended.returncode == 2
-    assert f"error: policy {policy}: {told}" in ended.stderr
+    assert f"error: policy {policy}: {recorded}" in ended.stderr
 
 
 def test_each_profile_places_the_pods_of_its_name(

@@ -112,10 +112,10 @@ def test_a_claim_is_made_for_extended_resources(
     assert wait_until(lambda: placed(control_plane)) == {"p": "n1"}
     [claim] = client.list("ResourceClaim", "default")
     pod = client.get("Pod", "p")
-    told = pod["status"]["extendedResourceClaimStatus"]
-    assert told["resourceClaimName"] == claim["metadata"]["name"]
+    recorded = pod["status"]["extendedResourceClaimStatus"]
+    assert recorded["resourceClaimName"] == claim["metadata"]["name"]
     assert claim["metadata"]["name"].startswith("p-extended-resources-")
-    assert [each["resourceName"] for each in told["requestMappings"]] == ["example.com/gpu"]
+    assert [each["resourceName"] for each in recorded["requestMappings"]] == ["example.com/gpu"]
     assert claim["metadata"]["ownerReferences"][0]["uid"] == pod["metadata"]["uid"]
     devices, pods = standing(client, claim["metadata"]["name"])
     assert (sorted(devices), pods) == (["gpu-0", "gpu-1"], ["p"])
@@ -183,8 +183,8 @@ def test_a_binding_that_is_refused_undoes_everything(
         client.create(using("p", "c").gate("later").obj())
         assert wait_until(lambda: refuses(client, "p"))
         client.patch("Pod", "p", {"spec": {"schedulingGates": None}})
-        told = wait_until(lambda: "not this one" in condition(control_plane, "p").get("message", ""))
-        assert told
+        recorded = wait_until(lambda: "not this one" in condition(control_plane, "p").get("message", ""))
+        assert recorded
         client.delete("Pod", "p")
         assert wait_until(lambda: standing(client, "c") == ([], []))
         assert "finalizers" not in client.get("ResourceClaim", "c")["metadata"]

@@ -109,8 +109,8 @@ def test_a_name_that_no_profile_has_is_an_error(control_plane: ControlPlane, tmp
     header = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
     policy.write_text(json.dumps({**header, "profiles": profiles}))
     command: list[str | Path] = [EXTENDER, "schedule", "--kubeconfig", control_plane.kubeconfig, "--policy", policy]
-    told = subprocess.run([*command, "--scheduler-name", "three"], capture_output=True, text=True, check=False)
-    assert (told.returncode, told.stderr) == (
+    recorded = subprocess.run([*command, "--scheduler-name", "three"], capture_output=True, text=True, check=False)
+    assert (recorded.returncode, recorded.stderr) == (
         2,
         "error: --scheduler-name three: the policy has profiles for one, two\n",
     )

@@ -68,8 +68,8 @@ def test_a_node_where_no_volume_can_be_made_is_left(control_plane: ControlPlane,
     with working(volumes.act):
         client.create(asking("p", "1").pvc("c").obj())
         assert wait_until(lambda: volumes.refused)
-        told = wait_until(lambda: condition(control_plane, "p").get("message"))
-        assert told == 'running PreBind plugin "VolumeBinding": binding volumes: provisioning failed for PVC "c"'
+        recorded = wait_until(lambda: condition(control_plane, "p").get("message"))
+        assert recorded == 'running PreBind plugin "VolumeBinding": binding volumes: provisioning failed for PVC "c"'
         client.patch("Node", "n1", {"spec": {"unschedulable": True}})
         client.create(node("n2"))
         assert wait_until(lambda: placed(control_plane), 60) == {"p": "n2"}
@@ -84,8 +84,8 @@ def test_of_two_pods_one_gets_the_only_volume(control_plane: ControlPlane, sched
         assert wait_until(lambda: placed(control_plane))
         [(lucky, _)] = placed(control_plane).items()
         other = "p1" if lucky == "p0" else "p0"
-        told = wait_until(lambda: condition(control_plane, other).get("message", ""))
-        assert "1 node(s) didn't find available persistent volumes to bind" in told
+        recorded = wait_until(lambda: condition(control_plane, other).get("message", ""))
+        assert "1 node(s) didn't find available persistent volumes to bind" in recorded
         put_volume(control_plane, "another", "n1")
         assert wait_until(lambda: placed(control_plane).get(other), 60) == "n1"
     bound = {client.get("PersistentVolumeClaim", f"c{i}")["spec"]["volumeName"] for i in range(2)}

@@ -46,12 +46,12 @@ class Outcome(NamedTuple):
 
     Attributes:
         places: pod -> node, of the backlog's pods that are bound.
-        told: the pods that were told that they fit nowhere.
+        recorded: the pods that were told that they fit nowhere.
         gone: the pods that stood there before, and were evicted.
     """
 
     places: Mapping[str, str]
-    told: frozenset[str]
+    recorded: frozenset[str]
     gone: frozenset[str]
 
 
@@ -66,7 +66,7 @@ def scheduled(control_plane: ControlPlane, backlog: Backlog, scheduler: Abstract
 def settled(backlog: Backlog, outcome: Outcome) -> bool:
     """Returns whether each pod is where it should be; a pod may be told that it has to wait before it is placed."""
     waiting = {name_of(pod) for pod in backlog.pods} - outcome.places.keys()
-    return outcome.places.keys() == backlog.fits and waiting == outcome.told and outcome.gone == backlog.victims
+    return outcome.places.keys() == backlog.fits and waiting == outcome.recorded and outcome.gone == backlog.victims
 
 
 def seen(control_plane: ControlPlane, backlog: Backlog) -> Outcome:
@@ -77,8 +77,8 @@ def seen(control_plane: ControlPlane, backlog: Backlog) -> Outcome:
         for name, pod in pods.items()
         if pod["spec"].get("nodeName") and name not in standing
     }
-    told = {name for name, pod in pods.items() if name not in places and was_told(pod)}
-    return Outcome(places, frozenset(told), frozenset(standing - pods.keys()))
+    recorded = {name for name, pod in pods.items() if name not in places and was_told(pod)}
+    return Outcome(places, frozenset(recorded), frozenset(standing - pods.keys()))
 
 
 def was_told(pod: Object) -> bool:
@@ -117,7 +117,7 @@ def test_the_same_pods_are_placed_and_lawfully(
     assert theirs.gone == backlog.victims
     ours = scheduled(control_plane, backlog, start_scheduler())
     assert ours.places.keys() == theirs.places.keys()
-    assert (ours.told, ours.gone) == (theirs.told, theirs.gone)
+    assert (ours.recorded, ours.gone) == (theirs.recorded, theirs.gone)
     assert unlawful(oracle, backlog, ours) == []
 
 

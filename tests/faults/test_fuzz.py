@@ -56,8 +56,8 @@ def test_mutated_requests_get_lawful_answers_and_leave_nothing_behind(extender: 
             resident.append(extender.resident_bytes())
             if FUZZ_REQUESTS > _LONG:
                 rate = numbers.stop / (time.monotonic() - began_at)
-                told = f"{resident[-1] // MIB} MiB, {len(verdict.bad)} bad answers, {rate:.0f} a second"
-                print(f"{numbers.stop} requests: {told}", flush=True)
+                recorded = f"{resident[-1] // MIB} MiB, {len(verdict.bad)} bad answers, {rate:.0f} a second"
+                print(f"{numbers.stop} requests: {recorded}", flush=True)
     print(f"\nfuzz: {sum(verdict.statuses.values())} requests, {len(verdict.bad)} bad answers")
     print(f"  resident MiB by tenths: {[size // MIB for size in resident[_PARTS // 10 - 1 :: _PARTS // 10]]}")
     print(f"  {dict(sorted(verdict.statuses.items()))}", *verdict.bad[:20], sep="\n  ")

@@ -164,11 +164,11 @@ def test_every_value_has_a_line_in_the_readme_and_a_case_here() -> None:
 
 
 def test_the_readme_tells_the_defaults() -> None:
-    for path, told in re.findall(r"^\| `([\w.]+)` \| `(.*?)` \|", README, re.MULTILINE):
+    for path, recorded in re.findall(r"^\| `([\w.]+)` \| `(.*?)` \|", README, re.MULTILINE):
         value = VALUES
         for key in path.split("."):
             value = value[key]
-        assert yaml.safe_load(told) == value, path
+        assert yaml.safe_load(recorded) == value, path
 
 
 @pytest.mark.stock
@@ -206,13 +206,13 @@ def test_the_api_server_accepts_every_shape_with_every_value(control_plane: Cont
         found |= {json.dumps(each): each for each in rendered(json.dumps(values))}
     items = {"apiVersion": "v1", "kind": "List", "items": list(found.values())}
     try:
-        told = control_plane.kubectl(
+        recorded = control_plane.kubectl(
             "apply", "--server-side", "--dry-run=server", "--validate=strict", "--force-conflicts", "-f", "-",
             stdin=json.dumps(items),
         )  # fmt: skip
     finally:
         control_plane.kubectl("delete", "crd", "--all", "--wait=false")
-    assert len(told.splitlines()) == len(found) > 60
+    assert len(recorded.splitlines()) == len(found) > 60
 
 
 CUSTOM = {

@@ -51,8 +51,8 @@ def test_kinds_that_may_not_be_read_are_named_in_one_note(tmp_path: Path) -> Non
     with fake_api(make_node("n").obj()) as api:
         for path in (PRIORITY_CLASSES, services):
             resource = path.rpartition("/")[2]
-            told = f'{resource} is forbidden: User "jo" cannot list resource "{resource}" in API group ""'
-            api.fail(path, answer(403, told))
+            recorded = f'{resource} is forbidden: User "jo" cannot list resource "{resource}" in API group ""'
+            api.fail(path, answer(403, recorded))
         look = read_cluster(ClusterAccess((with_pod(api).kubeconfig(tmp_path),)))
     assert look.notes == [
         'services, priorityclasses could not be read (403: "jo" may not list them), '

@@ -16,7 +16,7 @@ from extender.queue.priority_queue import PriorityQueue
 from extender.runtime.clock import ManualClock
 from extender.table import PodInfo
 from tests.builders import NodeBuilder, PodBuilder, make_pvc
-from tests.queue.queueing import Told, info, node, refused
+from tests.queue.queueing import QueueRecorder, info, node, refused
 
 T = TypeVar("T", bound=Object)
 
@@ -31,10 +31,10 @@ def helped(
     room: Room | None = None,
 ) -> bool:
     """Returns True if the event may help the pod that `rule` refused; fails the test if a hint raises."""
-    told = Told()
+    recorded = QueueRecorder()
     change = Change(ClusterEvent(resource, action), old, new, room)
-    answer = QueueingHints(INTERESTS, told.rule_failed).help_from(rule, pod, change)
-    assert not told.failed
+    answer = QueueingHints(INTERESTS, recorded.rule_failed).help_from(rule, pod, change)
+    assert not recorded.failed
     return answer
 
 
@@ -58,9 +58,9 @@ def node_change_helps(
     return helped(rule, info(pod), Resource.NODE, action, node(old) if old else None, node(new) if new else None)
 
 
-def waiting_for(rule: str, pod: PodInfo, told: Told) -> PriorityQueue:
+def waiting_for(rule: str, pod: PodInfo, recorded: QueueRecorder) -> PriorityQueue:
     """Returns a queue in which only this pod waits, because `rule` refused it."""
-    queue = PriorityQueue(told, ManualClock(), INTERESTS)
+    queue = PriorityQueue(recorded, ManualClock(), INTERESTS)
     queue.add(pod)
     popped = queue.pop(0)
     assert isinstance(popped, QueuedPod)

@@ -26,7 +26,7 @@ from extender.queue.entries import QueuedPod
 from extender.queue.priority_queue import PriorityQueue
 from extender.runtime.clock import ManualClock
 from extender.table import PodInfo
-from tests.queue.queueing import Told, info, refused
+from tests.queue.queueing import QueueRecorder, info, refused
 
 PODS = (Resource.ASSIGNED_POD, Resource.UNSCHEDULED_POD, Resource.TARGET_POD)
 ANY = "ADD DELETE UPDATE"
@@ -127,10 +127,10 @@ def test_a_hint_that_raises_does_not_leave_the_pod_waiting() -> None:
     def faulty(_pod: PodInfo, change: Change) -> bool:
         return bool(change.new.no_such_thing)
 
-    told = Told()
-    hints = QueueingHints({"Faulty": Interests((Interest(Resource.NODE, Action.ADD, faulty),))}, told.rule_failed)
+    recorded = QueueRecorder()
+    hints = QueueingHints({"Faulty": Interests((Interest(Resource.NODE, Action.ADD, faulty),))}, recorded.rule_failed)
     assert hints.help_from("Faulty", info("p"), Change(NODE_ADD))
-    assert told.failed == ["Faulty"]
+    assert recorded.failed == ["Faulty"]
 
 
 def raises(*_: object) -> Any:
@@ -157,11 +157,11 @@ def raises(*_: object) -> Any:
     ],
 )
 def test_an_exception_in_an_index_function_does_not_leave_the_pod_waiting(interest: Interest) -> None:
-    told = Told()
-    queue = PriorityQueue(told, ManualClock(), {"Faulty": Interests((interest,))})
+    recorded = QueueRecorder()
+    queue = PriorityQueue(recorded, ManualClock(), {"Faulty": Interests((interest,))})
     queue.add(info("p"))
     popped = queue.pop(0)
     assert isinstance(popped, QueuedPod)
     queue.add_unschedulable(popped, refused("Faulty"))
     assert queue.move(Change(NODE_ADD)) == 1
-    assert set(told.failed) == {"Faulty"}
+    assert set(recorded.failed) == {"Faulty"}

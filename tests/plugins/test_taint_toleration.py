@@ -10,7 +10,7 @@ from extender.plugins.taint_toleration import TaintTolerationFilter, TaintTolera
 from tests.builders import NodeBuilder, make_node, make_pod
 from tests.framework.cluster import refusals, scores
 from tests.plugins.hint_case import node_change_helps, waiting_for
-from tests.queue.queueing import Told, info, node
+from tests.queue.queueing import QueueRecorder, info, node
 
 
 @pytest.mark.parametrize(
@@ -75,8 +75,8 @@ def test_taints_become_tolerated(old: NodeBuilder | None, new: NodeBuilder, expe
 def test_a_new_node_with_a_taint_wakes_the_pods_that_tolerate_it(
     toleration: dict[str, str], taint: str, woken: bool
 ) -> None:
-    told = Told()
+    recorded = QueueRecorder()
     pod = info(make_pod("p").spec(tolerations=[toleration]))
     key, _, value = taint.partition("=")
     change = Change(ClusterEvent(Resource.NODE, Action.ADD), None, node(built().taint(key, value)))
-    assert (waiting_for("TaintToleration", pod, told).move(change), told.failed) == (woken, [])
+    assert (waiting_for("TaintToleration", pod, recorded).move(change), recorded.failed) == (woken, [])

@@ -49,7 +49,7 @@ from tests.builders import (
     node_term,
 )
 from tests.plugins.hint_case import claim, read
-from tests.queue.queueing import Told, info, node, refused
+from tests.queue.queueing import QueueRecorder, info, node, refused
 
 WEB = {"app": "web"}
 NOT_DB = expression("app", "NotIn", "db")
@@ -165,20 +165,20 @@ def changes() -> list[Change]:
     return found
 
 
-HINTS = QueueingHints(INTERESTS, Told().rule_failed)
+HINTS = QueueingHints(INTERESTS, QueueRecorder().rule_failed)
 
 
 def woken(pods: Sequence[PodInfo], rejections: Sequence[Rejection], change: Change) -> list[PodInfo]:
     """Returns the pods that a queue wakes for the change."""
-    told = Told()
-    queue = PriorityQueue(told, ManualClock(), INTERESTS)
+    recorded = QueueRecorder()
+    queue = PriorityQueue(recorded, ManualClock(), INTERESTS)
     for pod, rejection in zip(pods, rejections, strict=True):
         queue.add(pod)
         popped = queue.pop(0)
         assert isinstance(popped, QueuedPod)
         queue.add_unschedulable(popped, rejection)
     queue.move(change)
-    assert not told.failed
+    assert not recorded.failed
     waiting = {pod.uid for pod in queue.pods()[Tier.UNSCHEDULABLE]}
     return [pod for pod in pods if pod.uid not in waiting]
 
@@ -348,7 +348,7 @@ def test_the_hint_is_called_for_few_of_many_different_pods(rule: str, change: Ch
         return ask
 
     interests = Interests(tuple(each._replace(hint=counted(each.hint)) for each in INTERESTS[rule].of))
-    queue = PriorityQueue(Told(), ManualClock(), {rule: interests})
+    queue = PriorityQueue(QueueRecorder(), ManualClock(), {rule: interests})
     for number in range(MANY):
         queue.add(info(unlike_pod(rule, number)))
         popped = queue.pop(0)

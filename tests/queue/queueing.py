@@ -38,7 +38,7 @@ def refused(*rules: str, pending: str = "", unresolvable: str = "") -> Rejection
     return Rejection(frozenset(rules), frozenset(pending.split()), frozenset(unresolvable.split()))
 
 
-class Told:
+class QueueRecorder:
     """QueueTelemetry that keeps lists."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from extender.queue.entries import QueuedPod, Tier
 from extender.queue.priority_queue import PriorityQueue
 from extender.runtime.clock import ManualClock
 from tests.builders import make_pod
-from tests.queue.queueing import Told, info
+from tests.queue.queueing import QueueRecorder, info
 
 CHEAP = 0.001
 
@@ -26,7 +26,7 @@ class Loop:
 
     def __post_init__(self) -> None:
         self.clock = ManualClock()
-        self.queue = PriorityQueue(Told(), self.clock, {})
+        self.queue = PriorityQueue(QueueRecorder(), self.clock, {})
 
     def add(self, name: str, tenant: str, priority: int = 0) -> None:
         self.clock.advance(0.0001)

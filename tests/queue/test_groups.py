@@ -18,7 +18,7 @@ from extender.queue.priority_queue import PriorityQueue
 from extender.runtime.clock import ManualClock
 from extender.table import PodInfo
 from tests.builders import PodBuilder, make_pod
-from tests.queue.queueing import Told, info, refused, without_trees
+from tests.queue.queueing import QueueRecorder, info, refused, without_trees
 
 FIT, GANG = "Fit", "GangScheduling"
 NEW_NODE = Change(NODE_ADD)
@@ -43,7 +43,7 @@ class Groups:
     """A queue of groups, and what a loop does with it."""
 
     def __init__(self, minimum: int = 0) -> None:
-        self.clock, self.minimum, self.told = ManualClock(), Minimum(minimum), Told()
+        self.clock, self.minimum, self.told = ManualClock(), Minimum(minimum), QueueRecorder()
         rules = (self.minimum, SchedulingGates())
         self.queue = PriorityQueue(self.told, self.clock, INTERESTS, rules, root_of=without_trees)
 

@@ -18,7 +18,7 @@ from extender.queue.priority_queue import PriorityQueue
 from extender.runtime.clock import ManualClock
 from extender.table import PodInfo
 from tests.builders import make_pod
-from tests.queue.queueing import Told, info, refused, without_trees
+from tests.queue.queueing import QueueRecorder, info, refused, without_trees
 
 FIT, FULL, GANG = "Fit", "Full", "GangScheduling"
 MINIMUM = {"basic": 1, "pair": 2, "gang": 3}
@@ -77,7 +77,7 @@ class GroupMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.clock = ManualClock()
-        self.queue = PriorityQueue(Told(), self.clock, INTERESTS, (self,), root_of=without_trees)
+        self.queue = PriorityQueue(QueueRecorder(), self.clock, INTERESTS, (self,), root_of=without_trees)
         self.pods: dict[str, Pod] = {}
         self.groups: dict[str, Group] = {}
         self.cycle: Cycle | None = None

@@ -14,7 +14,7 @@ from extender.queue.entries import Entity
 from extender.queue.priority_queue import PriorityQueue
 from extender.runtime.clock import ManualClock
 from tests.builders import make_pod
-from tests.queue.queueing import Told, info
+from tests.queue.queueing import QueueRecorder, info
 
 
 class Ordered:
@@ -23,7 +23,7 @@ class Ordered:
     def __init__(self, keys: list[tuple[float, ...]]) -> None:
         self.keys = keys
         clock = ManualClock()
-        self.queue = PriorityQueue(Told(), clock, INTERESTS, order=self.order)
+        self.queue = PriorityQueue(QueueRecorder(), clock, INTERESTS, order=self.order)
         for name in range(len(keys)):
             clock.advance(1)
             self.queue.add(info(make_pod(str(name))))

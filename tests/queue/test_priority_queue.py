@@ -18,7 +18,7 @@ from extender.queue.priority_queue import BACKLOG, PriorityQueue
 from extender.runtime.clock import ManualClock
 from extender.table import PodInfo
 from tests.builders import PodBuilder, make_node, make_pod
-from tests.queue.queueing import Told, info, node, refused
+from tests.queue.queueing import QueueRecorder, info, node, refused
 
 A_POD_LEFT = Change(ASSIGNED_POD_DELETE, info(make_pod("left").node("n1").host_port(80)))
 A_NODE_CAME = Change(NODE_ADD, None, node("n9"))
@@ -30,7 +30,7 @@ class Rig:
     """A queue with a clock."""
 
     def __init__(self, *pods: PodBuilder | str, pre_enqueue: Iterable[PreEnqueue] = (SchedulingGates(),)) -> None:
-        self.told = Told()
+        self.told = QueueRecorder()
         self.clock = ManualClock(100.0)
         self.queue = PriorityQueue(self.told, self.clock, INTERESTS, tuple(pre_enqueue))
         for pod in pods:

@@ -25,7 +25,7 @@ from extender.queue.priority_queue import PriorityQueue
 from extender.runtime.clock import ManualClock
 from extender.table import PodInfo
 from tests.builders import PodBuilder, make_pod
-from tests.queue.queueing import Told, info
+from tests.queue.queueing import QueueRecorder, info
 
 GATE = "SchedulingGates"
 GATES_GONE = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
@@ -89,16 +89,16 @@ class Modelled:
         return self.expiry() >= math.floor(now)
 
     def helped_by(self, change: Change) -> set[str]:
-        told = {"Unknown"}
+        recorded = {"Unknown"}
         if change.event == NODE_ADD:
-            told |= {"Always"}
+            recorded |= {"Always"}
         if change.event == ASSIGNED_POD_DELETE:
-            told |= {"Colour"} if self.colour == colour_of(change.old) else set()
-            told |= {"Named"} if self.name == change.old.pod.name else set()
-            told -= self.unresolvable
+            recorded |= {"Colour"} if self.colour == colour_of(change.old) else set()
+            recorded |= {"Named"} if self.name == change.old.pod.name else set()
+            recorded -= self.unresolvable
         if change.event == GATES_GONE:
-            told |= {GATE}
-        return told & self.rules
+            recorded |= {GATE}
+        return recorded & self.rules
 
     def go_back(self, helped: set[str], now: float) -> None:
         """Moves the pod to the tier where it belongs after an event that may help with the rules `helped`."""
@@ -120,7 +120,7 @@ class QueueMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.clock = ManualClock()
-        self.queue = PriorityQueue(Told(), self.clock, INTERESTS, (SchedulingGates(),))
+        self.queue = PriorityQueue(QueueRecorder(), self.clock, INTERESTS, (SchedulingGates(),))
         self.pods: dict[str, Modelled] = {}
         self.made = 0
         self.popped: dict[str, QueuedPod] = {}

@@ -16,7 +16,7 @@ from extender.queue.entries import QueuedPod, Tier
 from extender.queue.priority_queue import PART, PriorityQueue
 from extender.runtime.clock import ManualClock
 from tests.builders import make_pod
-from tests.queue.queueing import Told, info, refused
+from tests.queue.queueing import QueueRecorder, info, refused
 
 WAIT_SECONDS = 30.0
 LEFT = Change(ASSIGNED_POD_DELETE, info(make_pod("left").node("n1")))
@@ -29,7 +29,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def queue(clock: ManualClock) -> PriorityQueue:
-    return PriorityQueue(Told(), clock, INTERESTS)
+    return PriorityQueue(QueueRecorder(), clock, INTERESTS)
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_pop_returns_a_pod_when_its_backoff_ends(
 def test_pods_can_be_popped_while_many_pods_are_moved(
     move: Callable[[PriorityQueue], object], pool: ThreadPoolExecutor
 ) -> None:
-    queue = PriorityQueue(Told(), ManualClock(), INTERESTS, backoff=Backoff(max_seconds=0))
+    queue = PriorityQueue(QueueRecorder(), ManualClock(), INTERESTS, backoff=Backoff(max_seconds=0))
     for number in range(20 * PART):
         queue.add(info(f"p{number}"))
         if isinstance(pod := queue.pop(), QueuedPod):

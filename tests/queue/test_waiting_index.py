@@ -8,7 +8,7 @@ from extender.queue.entries import QueuedPod
 from extender.queue.waiting_index import UnschedulablePods
 from extender.table import PodInfo
 from tests.builders import PodBuilder, make_pod
-from tests.queue.queueing import Told, info, refused
+from tests.queue.queueing import QueueRecorder, info, refused
 
 LEFT = Change(ASSIGNED_POD_DELETE, info(make_pod("b").node("n")))
 
@@ -27,7 +27,7 @@ class Filed:
                 (Interest(Resource.ASSIGNED_POD, Action.DELETE, self.ask, NAME, lambda change: (change.old.pod.name,)),)
             ),
         }
-        self.pods = UnschedulablePods(QueueingHints(interests, Told().rule_failed))
+        self.pods = UnschedulablePods(QueueingHints(interests, QueueRecorder().rule_failed))
 
     def ask(self, pod: PodInfo, _change: Change) -> bool:
         self.asked.append(pod.pod.name)

@@ -141,7 +141,7 @@ def test_no_picture_is_torn(seed: int) -> None:
 
 
 def test_it_is_told_in_the_names_of_the_api() -> None:
-    told = msgspec.to_builtins(modeler(World(pod("p"))).status(leading=False))
-    assert told["leading"] is False
-    assert told["inFlight"] == []
-    assert told["active"][0].keys() >= {"namespace", "name", "refusedBy", "sinceSeconds", "nominatedNode"}
+    recorded = msgspec.to_builtins(modeler(World(pod("p"))).status(leading=False))
+    assert recorded["leading"] is False
+    assert recorded["inFlight"] == []
+    assert recorded["active"][0].keys() >= {"namespace", "name", "refusedBy", "sinceSeconds", "nominatedNode"}

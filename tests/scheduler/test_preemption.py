@@ -425,8 +425,8 @@ def test_where_nobody_is_less_important_it_is_said() -> None:
     world = World(node("n1", cpu="1"), pod("peer").node("n1").priority(10), pod("p").priority(10))
     world.settle()
     assert (world.telemetry.searches, world.telemetry.victims) == (1, [])
-    told = "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
-    assert world.conditions[0][2] == f"0/1 nodes are available: 1 Insufficient cpu. {told}"
+    recorded = "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
+    assert world.conditions[0][2] == f"0/1 nodes are available: 1 Insufficient cpu. {recorded}"
 
 
 def test_a_preemptor_waits_for_a_victim_that_was_about_to_be_bound() -> None:

@@ -22,8 +22,8 @@ from tests.plugins.users.failures import Remembered
 from tests.scheduler.world import NAME, Telemetry, World
 
 
-class Told:
-    """A PluginTelemetry that keeps what it is told."""
+class PluginTimes:
+    """A PluginTelemetry that keeps the times in lists."""
 
     def __init__(self) -> None:
         self.points: list[tuple[str, str]] = []
@@ -45,34 +45,34 @@ class Told:
     ],
 )
 def test_a_decision_tells_its_points_in_order(cpu: str, points: list[tuple[str, str]]) -> None:
-    told, (decided,) = decide(cpu)
+    recorded, (decided,) = decide(cpu)
     assert isinstance(decided, Chosen if cpu == "1" else Failure)
-    assert told.points == points
-    assert ("NodeResourcesFit", "Filter", points[1][1]) in told.plugins
-    assert ("VolumeBinding", "PreFilter", "Skip") in told.plugins
+    assert recorded.points == points
+    assert ("NodeResourcesFit", "Filter", points[1][1]) in recorded.plugins
+    assert ("VolumeBinding", "PreFilter", "Skip") in recorded.plugins
 
 
-def decide(*requests: str) -> tuple[Told, list[Chosen | Failure]]:
+def decide(*requests: str) -> tuple[PluginTimes, list[Chosen | Failure]]:
     """Decides about pods that request so much CPU; what is asked twice would be answered from a ranking."""
-    told, profile = Told(), default_profile()
-    cycle = SchedulingCycle(profile, Random(0), timer=ProfileTimer(ManualClock(), told))
+    recorded, profile = PluginTimes(), default_profile()
+    cycle = SchedulingCycle(profile, Random(0), timer=ProfileTimer(ManualClock(), recorded))
     table = table_of(make_node("n1").obj(), make_node("n2").obj())
     pods = [pod_info(make_pod("p").req(cpu=cpu).obj()) for cpu in requests]
-    return told, [cycle.schedule_pod(pod, table) for pod in pods]
+    return recorded, [cycle.schedule_pod(pod, table) for pod in pods]
 
 
 def test_a_timed_decision_leaves_room_for_a_nominated_pod() -> None:
     nominated = make_pod("nominated").req(cpu="4").priority(9).nominated("n1").obj()
     nodes = [make_node(name).allocatable(cpu="4", memory="8Gi", pods="10").obj() for name in ("n1", "n2")]
-    cycle = SchedulingCycle(default_profile(), Random(0), timer=ProfileTimer(ManualClock(), Told()))
+    cycle = SchedulingCycle(default_profile(), Random(0), timer=ProfileTimer(ManualClock(), PluginTimes()))
     decided = cycle.schedule_pod(pod_info(make_pod("p").req(cpu="1").obj()), table_of(*nodes, nominated))
     assert isinstance(decided, Chosen)
     assert decided.node_name == "n2"
 
 
 def test_one_of_a_hundred_is_timed() -> None:
-    told, _ = decide(*(f"{1000 + i}m" for i in range(2 * EVERY + 1)))
-    assert told.points.count(("Filter", "Success")) == 3
+    recorded, _ = decide(*(f"{1000 + i}m" for i in range(2 * EVERY + 1)))
+    assert recorded.points.count(("Filter", "Success")) == 3
 
 
 AFTER = ("Reserve", "Permit", "PreBind", "Bind")
@@ -118,9 +118,9 @@ VOLUME = {
 
 
 def test_what_comes_after_the_decision_is_told_by_point_and_plugin() -> None:
-    told = passed(pod("p").pvc("c"), **VOLUME)
-    assert sorted(told.points) == sorted((point, "Success") for point in AFTER)
-    assert told.plugins == [
+    recorded = passed(pod("p").pvc("c"), **VOLUME)
+    assert sorted(recorded.points) == sorted((point, "Success") for point in AFTER)
+    assert recorded.plugins == [
         ("VolumeBinding", "Reserve", "Success"),
         ("note", "Reserve", "Success"),
         ("let-pass", "Permit", "Success"),
@@ -131,15 +131,15 @@ def test_what_comes_after_the_decision_is_told_by_point_and_plugin() -> None:
 
 
 def test_a_pod_that_a_rule_rejects_passes_no_further() -> None:
-    told = passed(pod("p").pvc("c"), answer="not now", **VOLUME)
-    assert told.points == [("Reserve", "Success"), ("Permit", "Unschedulable")]
+    recorded = passed(pod("p").pvc("c"), answer="not now", **VOLUME)
+    assert recorded.points == [("Reserve", "Success"), ("Permit", "Unschedulable")]
 
 
 def test_points_where_nothing_is_to_be_done_are_passed_by_one_of_a_hundred_and_every_bind_is_measured() -> None:
-    told = passed(*(pod(f"p{i}") for i in range(EVERY + 1)))
+    recorded = passed(*(pod(f"p{i}") for i in range(EVERY + 1)))
     expected = {("Reserve", "Success"): 2, ("Permit", "Success"): 2, ("PreBind", "Success"): 2}
-    assert Counter(told.points) == {**expected, ("Bind", "Success"): EVERY + 1}
-    assert told.plugins == 2 * [("DefaultBinder", "Bind", "Success")]
+    assert Counter(recorded.points) == {**expected, ("Bind", "Success"): EVERY + 1}
+    assert recorded.plugins == 2 * [("DefaultBinder", "Bind", "Success")]
 
 
 @pytest.mark.parametrize(

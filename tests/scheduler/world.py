@@ -195,8 +195,8 @@ class World:
         self.observed = Observation(
             Settings(record=record, feature_gates=_gates(features)), "schedule", Metrics(self.clock, ""), self.clock
         )
-        told = telemetry or self.telemetry
-        self.cache = create_cache(settings, self.clock, told, features, self.observed.changes)
+        recorded = telemetry or self.telemetry
+        self.cache = create_cache(settings, self.clock, recorded, features, self.observed.changes)
         self.expiry = Expiry(self.cache, lambda: Survey(self), self.clock)
         self.objects: dict[tuple[str, str], Object] = {}
         self.untold: list[partial[None]] = []
@@ -215,9 +215,11 @@ class World:
             self.preemptors,
         )  # fmt: skip
         rules, random = profile or default_profile(), self.observed.random(seed)
-        timer, observers = ProfileTimer(self.clock, told), self.observed.observers
+        timer, observers = ProfileTimer(self.clock, recorded), self.observed.observers
         cycles = {NAME: SchedulingCycle(rules, random, None, timer, observers)}
-        loop = compose_loop(cycles, self.cache, ports, told, self.clock, limit=limit, features=features, random=random)
+        loop = compose_loop(
+            cycles, self.cache, ports, recorded, self.clock, limit=limit, features=features, random=random
+        )
         self.cycles = cycles
         self.queue, self.scheduler, self.waiting = loop.queue, loop.scheduler, loop.waiting
         self.device_claims, self.permits, self.leftovers = loop.device_claims, loop.permits, loop.recovery

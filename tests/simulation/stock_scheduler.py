@@ -119,11 +119,11 @@ class StockScheduler:
         if answer is None or answer["Error"]:
             return None
         passed, refused = answer["NodeNames"], [*answer["FailedNodes"], *answer["FailedAndUnresolvableNodes"]]
-        told = sorted([*passed, *refused])
+        recorded = sorted([*passed, *refused])
         if self._one_passes and passed:  # nothing is said of the others that do
-            sorted_out = len(passed) == 1 and len(set(told)) == len(told) and set(told) <= set(nodes)
+            sorted_out = len(passed) == 1 and len(set(recorded)) == len(recorded) and set(recorded) <= set(nodes)
         else:
-            sorted_out = told == sorted(nodes)
+            sorted_out = recorded == sorted(nodes)
         self._judge.require(sorted_out, f"filter answers {answer} to {nodes}")
         return answer
 

@@ -152,7 +152,7 @@ def test_faults_are_named_in_one_line(tmp_path: Path, name: str, text: str | byt
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "recorded"),
     [
         pytest.param(gzip.compress(as_yaml(NODE).encode())[:-20], "the file is cut off or damaged", id="broken gzip"),
         pytest.param(b"\x7fELF\0\0\1", "not a text file; expected YAML or JSON", id="a program"),
@@ -171,9 +171,9 @@ def test_faults_are_named_in_one_line(tmp_path: Path, name: str, text: str | byt
         pytest.param(b"---\n# all gone\n---\nnull\n", "the file is empty; expected YAML or JSON", id="no document"),
     ],
 )
-def test_an_unreadable_file_is_refused(data: bytes, told: str, tmp_path: Path) -> None:
+def test_an_unreadable_file_is_refused(data: bytes, recorded: str, tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_bytes(data)
-    with pytest.raises(MalformedCluster, match=f"c.yaml: {told}"):
+    with pytest.raises(MalformedCluster, match=f"c.yaml: {recorded}"):
         load(tmp_path / "c.yaml")
 
 

@@ -100,15 +100,15 @@ class TermsMachine(RuleBasedStateMachine):
     @invariant()
     def answers_equal_asking_every_pod(self) -> None:
         for asking in self.asked:
-            told = {
+            recorded = {
                 effect: count.by_node
                 for effect, count in self.table.terms.effects_on(asking).effects.items()
                 if count.amounts
             }
             want = self.recount(asking)
-            assert told.keys() == want.keys()
+            assert recorded.keys() == want.keys()
             for effect, by_row in want.items():
-                assert {row: amount for row, amount in enumerate(told[effect].tolist()) if amount} == {
+                assert {row: amount for row, amount in enumerate(recorded[effect].tolist()) if amount} == {
                     row: amount for row, amount in by_row.items() if amount
                 }
 

@@ -64,11 +64,11 @@ def test_a_pod_that_fits_shows_its_scores_and_leads_to_a_node(browser: Browser) 
 def test_the_map_describes_the_node_under_the_pointer_and_the_arrow_keys(browser: Browser) -> None:
     browser.open("/nodes")
     (cells, *_) = browser.driver.find_elements("css selector", "svg.cells")
-    told = browser.one("figure.map .told")
+    recorded = browser.one("figure.map .told")
     browser.run("document.querySelector('svg.cells').focus()")
-    browser.until(lambda: told.text.startswith("arm-a1: 12.7 of 15.8 cpu free"))
+    browser.until(lambda: recorded.text.startswith("arm-a1: 12.7 of 15.8 cpu free"))
     cells.send_keys(Keys.ARROW_RIGHT)
-    browser.until(lambda: told.text.startswith("batch-a1: "))
+    browser.until(lambda: recorded.text.startswith("batch-a1: "))
     browser.follow(_pressing(cells, Keys.ENTER))
     assert browser.one("h1").text == "node batch-a1"
 

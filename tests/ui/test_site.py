@@ -117,7 +117,7 @@ def test_a_recording_is_shown_step_by_step(recording: Mapping[str, Page]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("address", "status", "told"),
+    ("address", "status", "recorded"),
     [
         pytest.param("pod?pod=shop/nobody", 404, "no pod shop/nobody", id="a pod that is not there"),
         pytest.param("node?node=nowhere", 404, "no node nowhere", id="a node that is not there"),
@@ -127,13 +127,13 @@ def test_a_recording_is_shown_step_by_step(recording: Mapping[str, Page]) -> Non
     ],
 )
 def test_a_missing_object_is_an_error_page_that_names_it(
-    example: Mapping[str, Page], address: str, status: int, told: str
+    example: Mapping[str, Page], address: str, status: int, recorded: str
 ) -> None:
     page = get(example, address)
-    assert (page.status, told in page.body.decode()) == (status, True)
+    assert (page.status, recorded in page.body.decode()) == (status, True)
     name, _, query = address.partition("?")
     answer = get(example, f"{name}.json?{query}")
-    assert (answer.status, told in json.loads(answer.body)["error"]) == (status, True)
+    assert (answer.status, recorded in json.loads(answer.body)["error"]) == (status, True)
 
 
 def test_all_nodes_are_listed_some_at_a_time() -> None:

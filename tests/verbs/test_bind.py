@@ -140,13 +140,13 @@ class _GoneAtLook(ManualClock):
 
 @pytest.mark.parametrize("left", [(), (make_pod("left").node("n").obj(),)], ids=["empty", "with a pod left"])
 def test_a_node_that_goes_while_the_pod_is_checked_is_refused(left: tuple[Object, ...]) -> None:
-    told = []
+    recorded = []
     for look in (1, 2):  # as the check begins, and as it has ended
         clock, binder = _GoneAtLook(look), FakeBinder()
         clock.cache = cache_of(NODE, POD, *left, clock=clock)
-        told.append(answer(bind_with(binder, clock.cache), binding(POD, "n"))["Error"])
+        recorded.append(answer(bind_with(binder, clock.cache), binding(POD, "n"))["Error"])
         assert (binder.bound, state(clock.cache)) == ([], PodState.INITIAL)
-    assert told == ["n no longer fits: the node was deleted", "node n is not in the cache"]
+    assert recorded == ["n no longer fits: the node was deleted", "node n is not in the cache"]
 
 
 @pytest.mark.parametrize("seen", [pytest.param(False, id="before the watch tells"), pytest.param(True, id="after it")])
@@ -217,21 +217,21 @@ def test_an_unknown_outcome_keeps_the_place_until_the_expiry() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("recorded", "expected"),
     [
         pytest.param([make_pod("p").req(cpu="2").node("n").obj()], "", id="bound there"),
         pytest.param([make_pod("p").req(cpu="2").node("m").obj()], "the connection ended", id="bound elsewhere"),
         pytest.param([], "the connection ended", id="gone"),
     ],
 )
-def test_the_watch_shows_the_outcome_of_a_bind_without_an_answer(told: list[Object], expected: str) -> None:
+def test_the_watch_shows_the_outcome_of_a_bind_without_an_answer(recorded: list[Object], expected: str) -> None:
     cache, pauses = cache_of(NODE, OTHER, POD), 0
 
     def pause(_: float) -> None:
         nonlocal pauses
         pauses += 1
         if pauses == 3:
-            cache.replaced("Pod", [msgspec.convert(pod, Pod) for pod in told])
+            cache.replaced("Pod", [msgspec.convert(pod, Pod) for pod in recorded])
 
     binder = FakeBinder(OutcomeUnknown("the connection ended"))
     verb = Bind(cache, PROFILES, binder, Telemetry(), confirmation=Confirmation(cache, pause))

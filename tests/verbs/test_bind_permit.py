@@ -97,7 +97,7 @@ def waits(permits: Permits, rule: str, pods: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "errors", "told", "held"),
+    ("answer", "errors", "recorded", "held"),
     [
         pytest.param(None, [], "", ["p on n"], id="bound"),
         pytest.param("not now", [], "not now", [], id="rejected"),
@@ -108,13 +108,13 @@ def waits(permits: Permits, rule: str, pods: int) -> None:
     ],
 )
 def test_reserve_and_permit_run_before_the_binding(
-    answer: object, errors: list[ExtenderError], told: str, held: list[str]
+    answer: object, errors: list[ExtenderError], recorded: str, held: list[str]
 ) -> None:
     licences, binder = Licences(answer), FakeBinder(*errors)
     given = WithRules(cache_of(NODE, POD), binder, None, licences.rules)
-    assert given.bind(POD)[: len(told) or None] == told
+    assert given.bind(POD)[: len(recorded) or None] == recorded
     assert (licences.held, given.cache.placement("p") is not None) == (held, bool(held))
-    assert binder.bound == ([("p", "n")] if told == "" else [])
+    assert binder.bound == ([("p", "n")] if recorded == "" else [])
 
 
 @pytest.mark.parametrize("waits_for", ["a rule", "a connection"])
@@ -187,7 +187,7 @@ class Hanging:
 
 
 @pytest.mark.parametrize(
-    ("place", "told", "again"),
+    ("place", "recorded", "again"),
     [
         pytest.param("take", f"{TAKE}no decision within 1 s: take has not answered", "", id="Reserve"),
         pytest.param("let", f"{LET}no decision within 1 s: let has not answered", "", id="Permit"),
@@ -195,14 +195,14 @@ class Hanging:
     ],
 )
 def test_a_rule_that_hangs_is_left_in_time_and_takes_back_what_it_did_once_it_ends(
-    place: str, told: str, again: str
+    place: str, recorded: str, again: str
 ) -> None:
     hanging, other = Hanging(place), make_pod("other").uid("other").req(cpu="1").obj()
     limit = TimeLimit(ManualClock(), 1.0)
     given = WithRules(cache_of(NODE, POD, other), FakeBinder(), None, hanging.rules, limit)
     with ExitStack() as stack:
         stack.callback(hanging.end.set)
-        assert given.bind(POD) == told
+        assert given.bind(POD) == recorded
         assert given.cache.placement("p") is None
         assert given.bind(POD) == f"{LET if place == 'let' else TAKE}still busy with an earlier attempt"
         assert given.bind(other) == ""

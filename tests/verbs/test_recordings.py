@@ -95,8 +95,8 @@ def test_every_placement_of_the_recording_is_accepted_by_bind(replay: Replay) ->
 def test_every_filter_answer_accounts_for_every_node(replay: Replay) -> None:
     for call, answer in answers(replay, "filter"):
         passed = answer["NodeNames"] or [node["metadata"]["name"] for node in (answer["Nodes"] or {}).get("items", [])]
-        told = [*passed, *answer["FailedNodes"], *answer["FailedAndUnresolvableNodes"]]
-        assert sorted(told) == sorted(names_asked(call))
+        recorded = [*passed, *answer["FailedNodes"], *answer["FailedAndUnresolvableNodes"]]
+        assert sorted(recorded) == sorted(names_asked(call))
         assert answer["Error"] == ""
 
 

@@ -107,8 +107,8 @@ def test_a_rule_of_a_users_is_stopped_on_its_way(verb: str, form: str, seconds: 
     if not late:
         chosen.decide(request)
         return
-    told = "the rest of Slow" if form == "of nodes" else "counting pods"
-    with pytest.raises(DeadlineExceeded, match=f"no decision within 4 s: stopped before {told}"):
+    recorded = "the rest of Slow" if form == "of nodes" else "counting pods"
+    with pytest.raises(DeadlineExceeded, match=f"no decision within 4 s: stopped before {recorded}"):
         chosen.decide(request)
 
 

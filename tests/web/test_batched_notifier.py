@@ -60,27 +60,27 @@ def test_each_item_is_passed_on_once_from_many_threads(telling: BatchedNotifier[
 
 
 def test_items_are_passed_on_at_once_before_start_and_after_stop() -> None:
-    told: list[int] = []
-    telling = BatchedNotifier[int](told.extend)
+    reported: list[int] = []
+    telling = BatchedNotifier[int](reported.extend)
     telling.note(1)
-    assert told == [1]
+    assert reported == [1]
     telling.start()
     telling.note(2)
     telling.stop()
-    assert told == [1, 2]
+    assert reported == [1, 2]
     telling.note(3)
-    assert told == [1, 2, 3]
+    assert reported == [1, 2, 3]
 
 
 def test_a_failed_notification_does_not_stop_later_ones(caplog: pytest.LogCaptureFixture) -> None:
-    told: list[float] = []
-    telling = BatchedNotifier[int](lambda items: told.extend(1 / item for item in items))
+    reported: list[float] = []
+    telling = BatchedNotifier[int](lambda items: reported.extend(1 / item for item in items))
     telling.start()
     for item in (1, 0, 2):
         telling.note(item)
         telling.catch_up()
     telling.stop()
-    assert told == [1.0, 0.5]
+    assert reported == [1.0, 0.5]
     assert "ZeroDivisionError" in caplog.text
 
 

@@ -195,8 +195,8 @@ def test_the_log_level_stays_as_it_is(method: str, query: str, address: str, sta
 
 
 def test_the_settings_in_force_are_shown_to_this_machine() -> None:
-    told = client(Asked()).get("/configz").json
-    assert told is not None
-    assert told["extender/v1"].keys() == {option.key for option in options_of("serve")}
-    assert told["extender/v1"]["logLevel"] == "info"
+    reported = client(Asked()).get("/configz").json
+    assert reported is not None
+    assert reported["extender/v1"].keys() == {option.key for option in options_of("serve")}
+    assert reported["extender/v1"]["logLevel"] == "info"
     assert client(Asked(), "10.0.0.7").get("/configz").status_code == 403

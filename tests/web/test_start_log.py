@@ -91,5 +91,8 @@ def test_lists_are_joined_by_commas_in_text() -> None:
     stream = io.StringIO()
     log.configure("text", "info", stream)
     log_start("schedule", Settings(), [default_profile()], DEFAULT_FEATURES, ("https://api:6443", "v1.37.1"))
-    told = stream.getvalue()
-    assert 'profiles=default-scheduler rules="" addresses=http://127.0.0.1:8888 off="leaderElect, simulate, rec' in told
+    reported = stream.getvalue()
+    assert (
+        'profiles=default-scheduler rules="" addresses=http://127.0.0.1:8888 off="leaderElect, simulate, rec'
+        in reported
+    )

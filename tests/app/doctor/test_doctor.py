@@ -518,7 +518,7 @@ def test_the_rights_of_an_account(control_plane: ControlPlane) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "entry", "points", "told"),
+    ("mode", "entry", "points", "reported"),
     [
         pytest.param(
             [], {}, {}, r"policy\.yaml:3: profiles\[0\]\.plugins keeps .* NodeResourcesFit, .* twice", id="serve"
@@ -529,7 +529,7 @@ def test_the_rights_of_an_account(control_plane: ControlPlane) -> None:
     ],
 )
 def test_in_tree_scores_beside_rules_of_the_webhook_are_named(
-    installation: Installation, mode: list[str], entry: dict[str, Any], points: dict[str, object], told: str | None
+    installation: Installation, mode: list[str], entry: dict[str, Any], points: dict[str, object], reported: str | None
 ) -> None:
     lines = "from extender import predicate\n@predicate\ndef rule(pod, node): return True\n"
     (installation.folder / "twice_of_doctor.py").write_text(lines)
@@ -538,8 +538,8 @@ def test_in_tree_scores_beside_rules_of_the_webhook_are_named(
     installation.flags += mode
     installation.entry = entry
     found = [each for each in installation.examined() if each["check"] == "scores-twice"]
-    assert bool(found) == (told is not None)
-    assert told is None or re.search(told, found[0]["message"]), found
+    assert bool(found) == (reported is not None)
+    assert reported is None or re.search(reported, found[0]["message"]), found
 
 
 def test_a_policy_with_which_serve_cannot_preempt_is_refused(installation: Installation) -> None:
@@ -580,7 +580,7 @@ def test_a_connection_that_ends_in_the_handshake_is_named_as_tls(
 
 
 @pytest.mark.parametrize(
-    ("body", "level", "told"),
+    ("body", "level", "reported"),
     [
         pytest.param("True", "ok", r"costly takes \d+\.\d us per node, \d+\.\d ms for 1 node$", id="quick"),
         pytest.param("time.sleep(0.15) is None", "warn", r"costly takes \d{6,}\.\d us per node", id="slow"),
@@ -588,7 +588,7 @@ def test_a_connection_that_ends_in_the_handshake_is_named_as_tls(
     ],
 )
 def test_what_a_rule_costs_on_the_nodes(
-    installation: Installation, tmp_path: Path, body: str, level: str, told: str, request: pytest.FixtureRequest
+    installation: Installation, tmp_path: Path, body: str, level: str, reported: str, request: pytest.FixtureRequest
 ) -> None:
     module = f"rule_costs_{request.node.callspec.id}"
     lines = ["import time", "from extender import predicate", "@predicate", f"def costly(pod, node): return {body}"]
@@ -597,4 +597,4 @@ def test_what_a_rule_costs_on_the_nodes(
     installation.policy += yaml.safe_dump({"profiles": [{"plugins": plugins}]})
     (found,) = [each for each in installation.examined() if each["check"] == "rule-cost"]
     assert found["level"] == level
-    assert re.search(told, found["message"]), found
+    assert re.search(reported, found["message"]), found

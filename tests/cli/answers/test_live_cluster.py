@@ -27,15 +27,15 @@ def test_the_files_of_the_environment_are_merged(tmp_path: Path) -> None:
     first.write_text(json.dumps({"kind": "Config", "apiVersion": "v1", "current-context": "fake"}))
     with fake_api(make_node("n").obj()) as api:
         files = os.pathsep.join(map(str, (first, api.kubeconfig(tmp_path))))
-        told = CliRunner().invoke(cli, ["snapshot", "-o", str(tmp_path / "s.json")], env={"KUBECONFIG": files})
-    assert (told.exit_code, told.output) == (0, "")
+        printed = CliRunner().invoke(cli, ["snapshot", "-o", str(tmp_path / "s.json")], env={"KUBECONFIG": files})
+    assert (printed.exit_code, printed.output) == (0, "")
     assert [each["metadata"]["name"] for each in json.loads((tmp_path / "s.json").read_text())["items"]] == ["n"]
 
 
 @pytest.mark.parametrize("option", ["--context=c", "--as=jo", "--as-group=g"])
 def test_they_are_refused_for_a_file(option: str, tmp_path: Path) -> None:
-    told = CliRunner().invoke(cli, ["simulate", "--cluster", str(tmp_path), option])
-    assert str(told.exception) == "--context, --as and --as-group are about a live cluster, not about --cluster"
+    printed = CliRunner().invoke(cli, ["simulate", "--cluster", str(tmp_path), option])
+    assert str(printed.exception) == "--context, --as and --as-group are about a live cluster, not about --cluster"
 
 
 def test_a_group_is_looked_up_in_the_namespace_of_the_context(tmp_path: Path) -> None:
@@ -43,8 +43,8 @@ def test_a_group_is_looked_up_in_the_namespace_of_the_context(tmp_path: Path) ->
         config = json.loads(api.kubeconfig(tmp_path).read_text())
         config["contexts"][0]["context"]["namespace"] = "ml"
         (tmp_path / "kubeconfig").write_text(json.dumps(config))
-        told = CliRunner().invoke(cli, ["explain", "podgroup/train", "--kubeconfig", str(tmp_path / "kubeconfig")])
-    assert "no PodGroup ml/train" in str(told.exception)
+        printed = CliRunner().invoke(cli, ["explain", "podgroup/train", "--kubeconfig", str(tmp_path / "kubeconfig")])
+    assert "no PodGroup ml/train" in str(printed.exception)
 
 
 @pytest.mark.parametrize("may_list", [True, False])
@@ -62,11 +62,11 @@ def test_the_page_of_a_pod_shows_its_condition_and_its_events(tmp_path: Path, ma
         if may_list:
             api.collections["/api/v1/namespaces/default/events"] = {"e": {**failed, "reportingComponent": "stock"}}
         kubeconfig = str(api.kubeconfig(tmp_path))
-        told = CliRunner().invoke(cli, ["explain", "default/p", "-o", "html", "--kubeconfig", kubeconfig])
-    assert "Condition PodScheduled by default-scheduler: Unschedulable: 0/1 nodes: by a rule" in told.stdout
-    assert ("<td>stock</td><td>by &lt;a rule&gt;</td>" in told.stdout) is may_list
+        printed = CliRunner().invoke(cli, ["explain", "default/p", "-o", "html", "--kubeconfig", kubeconfig])
+    assert "Condition PodScheduled by default-scheduler: Unschedulable: 0/1 nodes: by a rule" in printed.stdout
+    assert ("<td>stock</td><td>by &lt;a rule&gt;</td>" in printed.stdout) is may_list
 
 
 def test_a_context_needs_a_kubeconfig() -> None:
-    told = CliRunner().invoke(cli, ["serve", "--context", "c"])
-    assert str(told.exception) == "context: requires kubeconfig, which has the contexts"
+    printed = CliRunner().invoke(cli, ["serve", "--context", "c"])
+    assert str(printed.exception) == "context: requires kubeconfig, which has the contexts"

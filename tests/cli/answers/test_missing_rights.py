@@ -23,7 +23,7 @@ def extender(*arguments: str, given: str | None = None) -> Result:
 
 
 @pytest.mark.parametrize(
-    ("pod", "status", "told"),
+    ("pod", "status", "printed"),
     [
         pytest.param(make_pod("p").status(conditions=[VERDICT]), 3, "0/2 nodes are available", id="refused"),
         pytest.param(make_pod("p").gate("example.com/wait"), 3, "it is gated by example.com/wait", id="gated"),
@@ -33,7 +33,7 @@ def extender(*arguments: str, given: str | None = None) -> Result:
     ],
 )
 def test_without_nodes_the_answer_is_taken_from_the_pods_conditions(
-    pod: PodBuilder, status: int, told: str, tmp_path: Path
+    pod: PodBuilder, status: int, printed: str, tmp_path: Path
 ) -> None:
     with fake_api() as api:
         api.fail(NODES, answer(403, "no"), answer(403, "no"))
@@ -41,7 +41,7 @@ def test_without_nodes_the_answer_is_taken_from_the_pods_conditions(
         config = str(api.kubeconfig(tmp_path))
         found = extender("explain", "p", "--kubeconfig", config)
         listed = extender("explain", "--kubeconfig", config)
-    assert (found.exit_code, told in found.stdout) == (status, True)
+    assert (found.exit_code, printed in found.stdout) == (status, True)
     assert "note: nodes could not be read (403: no), so the verdict" in found.stdout
     assert (listed.exit_code, "no pods are pending" in listed.stdout) == (0, status == 0)
 
@@ -54,10 +54,10 @@ def test_without_nodes_the_answer_is_taken_from_the_pods_conditions(
 def test_commands_that_need_nodes_say_that_they_cannot_read_them(arguments: list[str], tmp_path: Path) -> None:
     with fake_api() as api:
         api.fail(NODES, answer(403, "no"))
-        told = extender(*arguments, "--kubeconfig", str(api.kubeconfig(tmp_path)), given=WAITING)
-    assert isinstance(told.exception, ClusterError)
+        printed = extender(*arguments, "--kubeconfig", str(api.kubeconfig(tmp_path)), given=WAITING)
+    assert isinstance(printed.exception, ClusterError)
     expected = "nodes could not be read (403: no): without them only `extender explain POD` has an answer"
-    assert (str(told.exception), told.stdout) == (expected, "")
+    assert (str(printed.exception), printed.stdout) == (expected, "")
 
 
 def test_without_pods_only_a_manifest_can_be_explained(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_without_pods_only_a_manifest_can_be_explained(tmp_path: Path) -> None:
         by_name = extender("explain", "p", "--kubeconfig", config)
         of_file = extender("explain", "-f", str(manifest), "--kubeconfig", config)
     assert isinstance(by_name.exception, ClusterError)
-    told = "pods could not be read (403: no); explain its manifest with -f FILE"
-    assert str(by_name.exception) == f"no pod default/p among the readable ones: {told}"
+    printed = "pods could not be read (403: no); explain its manifest with -f FILE"
+    assert str(by_name.exception) == f"no pod default/p among the readable ones: {printed}"
     assert (of_file.exit_code, "2/2 nodes are available" in of_file.stdout) == (0, True)
     assert "every node counts as empty" in of_file.stdout

@@ -26,16 +26,16 @@ def cluster(tmp_path: Path) -> str:
 @pytest.mark.parametrize("name", ["s.json", "s.json.gz"])
 def test_a_snapshot_is_explained_like_its_cluster(name: str, cluster: str, tmp_path: Path) -> None:
     path = str(tmp_path / name)
-    told = extender("snapshot", "--cluster", cluster, "-o", path)
-    assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
+    printed = extender("snapshot", "--cluster", cluster, "-o", path)
+    assert (printed.returncode, printed.stdout, printed.stderr) == (0, "", "")
     first, again = (extender("explain", "secret-pod", "--cluster", each).stdout for each in (cluster, path))
     assert first == again
 
 
 def test_standard_output_and_redaction(cluster: str) -> None:
-    told = extender("snapshot", "--cluster", cluster, "--redact", "-o", "-")
-    assert "secret" not in told.stdout
-    again = extender("explain", "--cluster", "-", given=told.stdout)
+    printed = extender("snapshot", "--cluster", cluster, "--redact", "-o", "-")
+    assert "secret" not in printed.stdout
+    again = extender("explain", "--cluster", "-", given=printed.stdout)
     assert "Insufficient cpu (requests 9; " in again.stdout
 
 
@@ -67,17 +67,17 @@ def test_a_key_that_can_be_guessed_is_refused(cluster: str, tmp_path: Path) -> N
 
 
 def test_a_path_that_cannot_be_written_is_refused(cluster: str) -> None:
-    told = extender("snapshot", "--cluster", cluster, "-o", "/nowhere/s.json")
-    assert told.returncode == 2
-    assert len(told.stderr.splitlines()) == 1
+    printed = extender("snapshot", "--cluster", cluster, "-o", "/nowhere/s.json")
+    assert printed.returncode == 2
+    assert len(printed.stderr.splitlines()) == 1
 
 
 def test_a_write_that_fails_half_way_leaves_the_old_file(cluster: str, tmp_path: Path) -> None:
     path = tmp_path / "s.json"
     path.write_text("what was there")
     command = f'ulimit -f 0; exec "{sys.executable}" -c "{MAIN}" snapshot --cluster "{cluster}" -o "{path}"'
-    told = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
-    assert (told.returncode, told.stderr) == (1, f"error: {path}: File too large\n")
+    printed = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert (printed.returncode, printed.stderr) == (1, f"error: {path}: File too large\n")
     assert path.read_text() == "what was there"
     assert {each.name for each in tmp_path.iterdir()} == {"c.json", "s.json"}
 
@@ -93,6 +93,6 @@ def test_an_overwritten_file_keeps_its_permissions(cluster: str, tmp_path: Path)
 
 def test_a_closed_standard_output_is_one_line(cluster: str) -> None:
     command = f'exec "{sys.executable}" -c "{MAIN}" snapshot --cluster "{cluster}" -o - >&-'
-    told = subprocess.run(["/bin/sh", "-c", command], stderr=subprocess.PIPE, text=True, timeout=60, check=False)
-    assert told.returncode == 2
-    assert told.stderr == "error: -o -: standard output is closed; give a file with -o FILE\n"
+    printed = subprocess.run(["/bin/sh", "-c", command], stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert printed.returncode == 2
+    assert printed.stderr == "error: -o -: standard output is closed; give a file with -o FILE\n"

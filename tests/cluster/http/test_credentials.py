@@ -83,7 +83,7 @@ def test_a_kubeconfig_with_a_fault_is_an_error(tmp_path: Path, changes: dict[str
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "recorded"),
     [
         pytest.param(
             {"current-context": None}, "current-context: required, or --context with one of: one", id="no context"
@@ -105,11 +105,11 @@ def test_a_kubeconfig_with_a_fault_is_an_error(tmp_path: Path, changes: dict[str
         ),
     ],
 )
-def test_an_error_names_the_field(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
+def test_an_error_names_the_field(tmp_path: Path, changes: dict[str, Any], recorded: str) -> None:
     path = write(tmp_path, **changes)
     with pytest.raises(ConfigurationError) as caught:
         Kubeconfig(path).load()
-    assert str(caught.value).startswith(f"kubeconfig {path}: {told}")
+    assert str(caught.value).startswith(f"kubeconfig {path}: {recorded}")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "[", "- 1", "just text", "{}", "\0", "[" * 100_000])
@@ -155,7 +155,7 @@ def test_a_plugin_runs_again_when_its_credentials_expire_or_are_rejected(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("script", "told"),
+    ("script", "recorded"),
     [
         pytest.param("echo no such user >&2; exit 3", "status 3: no such user", id="it fails"),
         pytest.param("echo '{'", "not an ExecCredential", id="it prints nonsense"),
@@ -164,10 +164,10 @@ def test_a_plugin_runs_again_when_its_credentials_expire_or_are_rejected(tmp_pat
     ],
 )
 def test_a_plugin_without_credentials_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, recorded: str
 ) -> None:
     monkeypatch.setattr(credentials, "PLUGIN_SECONDS", 0.2)
-    with pytest.raises(ConfigurationError, match=told):
+    with pytest.raises(ConfigurationError, match=recorded):
         Kubeconfig(with_plugin(tmp_path, script)).load()
 
 

@@ -71,17 +71,17 @@ def _answers(client: KubeClient) -> bool:
 
 
 def test_every_request_is_observed_once(tmp_path: Path) -> None:
-    told: list[tuple[str, str]] = []
+    recorded: list[tuple[str, str]] = []
     with fake_api(make_node("n").obj()) as api:
         client = KubeClient(
-            Kubeconfig(api.kubeconfig(tmp_path)), lambda method, _host, code, _: told.append((method, code))
+            Kubeconfig(api.kubeconfig(tmp_path)), lambda method, _host, code, _: recorded.append((method, code))
         )
         assert get(client) == 200
         with pytest.raises(ClusterError):
             client.call("DELETE", NODES, b"")
     with pytest.raises(Refused):
         client.call("POST", NODES, b"{}")
-    assert told == [("GET", "200"), ("DELETE", "501"), ("POST", "<error>")]
+    assert recorded == [("GET", "200"), ("DELETE", "501"), ("POST", "<error>")]
     client.close()
 
 

@@ -125,7 +125,7 @@ def remake(client: ApiClient, claims: ApiClaims) -> None:
 
 
 @pytest.mark.parametrize(
-    ("happens", "error", "told"),
+    ("happens", "error", "recorded"),
     [
         pytest.param(allocate, Refused, "allocated elsewhere", id="allocated for another"),
         pytest.param(lambda client, _: client.delete("ResourceClaim", "c"), NotFound, "not found", id="deleted"),
@@ -133,11 +133,11 @@ def remake(client: ApiClient, claims: ApiClaims) -> None:
     ],
 )
 def test_a_claim_that_is_no_longer_to_be_had(
-    client: ApiClient, claims: ApiClaims, happens: Callable[[ApiClient, ApiClaims], None], error: Any, told: str
+    client: ApiClient, claims: ApiClaims, happens: Callable[[ApiClient, ApiClaims], None], error: Any, recorded: str
 ) -> None:
     pod, claim = make(client), make_one(client)
     happens(client, claims)
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=recorded):
         claims.bind(claim, ConsumerReference.of_pod(pod), ALLOCATION)
 
 

@@ -209,8 +209,8 @@ def test_a_refusal_by_spreading_counts_the_pods_of_each_domain(zones: str, expec
     nodes = [make_node(f"n{zone}").label(zone=zone).obj() for zone in zones]
     full = [make_pod(f"r{n}").label(app="x").node("na").obj() for n in range(3)]
     pod = make_pod("p").label(app="x").spread("zone", labels={"app": "x"}).obj()
-    told = detail("node(s) didn't match pod topology spread constraints", explained(pod, *nodes, *full))
-    assert told == f"maxSkew 1 over zone: {expected}"
+    recorded = detail("node(s) didn't match pod topology spread constraints", explained(pod, *nodes, *full))
+    assert recorded == f"maxSkew 1 over zone: {expected}"
 
 
 def test_a_refusal_by_spreading_says_when_there_are_too_few_domains() -> None:
@@ -381,17 +381,17 @@ def test_names_cannot_steer_the_terminal() -> None:
 
 def test_the_form_for_json_holds_the_whole_decision() -> None:
     explanation = explained(make_pod("p").req(cpu="1").obj(), *NODES, FILLER)
-    told = json.loads(json.dumps(explanation.to_dict()))
-    assert (told["pod"], told["fits"]) == ("default/p", True)
-    assert told["feasible"] == told["best"] == ["big"]
-    assert told["nodes"]["small"] == {
+    recorded = json.loads(json.dumps(explanation.to_dict()))
+    assert (recorded["pod"], recorded["fits"]) == ("default/p", True)
+    assert recorded["feasible"] == recorded["best"] == ["big"]
+    assert recorded["nodes"]["small"] == {
         "plugin": "NodeResourcesFit",
         "code": "Unschedulable",
         "reasons": ["Insufficient cpu"],
     }
-    assert told["total"]["big"] == sum(told["scores"]["big"].values())
-    assert told["preemption"]["candidates"] == {}
-    assert told["reasons"][0]["plugin"] in ("NodeResourcesFit", "TaintToleration")
+    assert recorded["total"]["big"] == sum(recorded["scores"]["big"].values())
+    assert recorded["preemption"]["candidates"] == {}
+    assert recorded["reasons"][0]["plugin"] in ("NodeResourcesFit", "TaintToleration")
 
 
 def test_a_notebook_shows_a_table() -> None:

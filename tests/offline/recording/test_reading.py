@@ -48,11 +48,11 @@ def test_the_cluster_at_a_step_is_what_the_cache_held(path: Path, tmp_path: Path
 
 def test_steps_describe_what_happened(path: Path) -> None:
     steps = Recording.load(path).steps
-    told = [(step.kind, step.subject, step.text) for step in steps]
-    assert ("change", "Node node-5", "was created or changed") in told
-    assert ("change", "default/gpu-0", "is assumed on node-7") in told
-    assert ("call", "default/low-8", "filter: 4 of 6 nodes remain") in told or any(
-        kind == "call" and text.startswith("filter: ") for kind, _, text in told
+    recorded = [(step.kind, step.subject, step.text) for step in steps]
+    assert ("change", "Node node-5", "was created or changed") in recorded
+    assert ("change", "default/gpu-0", "is assumed on node-7") in recorded
+    assert ("call", "default/low-8", "filter: 4 of 6 nodes remain") in recorded or any(
+        kind == "call" and text.startswith("filter: ") for kind, _, text in recorded
     )
     assert [step.number for step in steps] == list(range(len(steps)))
     assert all(step.to_dict()["at"] == step.at for step in steps)
@@ -85,7 +85,7 @@ def test_a_file_without_its_end_is_read_as_far_as_it_goes(path: Path, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "recorded"),
     [
         pytest.param("", "this is not a recording", id="empty"),
         pytest.param("kind: Pod\n", "this is not a recording", id="YAML"),
@@ -97,9 +97,9 @@ def test_a_file_without_its_end_is_read_as_far_as_it_goes(path: Path, tmp_path: 
                      "line 2:", id="nonsense in the middle"),
     ],
 )  # fmt: skip
-def test_a_file_that_is_not_a_recording_is_refused_with_its_name(text: str, told: str, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_recording_is_refused_with_its_name(text: str, recorded: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text(text)
-    with pytest.raises(MalformedCluster, match=told) as error:
+    with pytest.raises(MalformedCluster, match=recorded) as error:
         Recording.load(tmp_path / "file")
     assert str(tmp_path / "file") in str(error.value)
 

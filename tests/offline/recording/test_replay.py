@@ -69,8 +69,8 @@ def test_a_filter_that_another_policy_lacks_is_the_cause(tmp_path: Path) -> None
     record_timeline(tmp_path / "recording.jsonl", "names")
     result = replay(tmp_path / "recording.jsonl", policy(tmp_path / "next.yaml", NO_TAINTS))
     assert {each.what for each in result.changed} <= {"filter", "preempt", "prioritize", "bind"}
-    told = causes(result, "filter")
-    assert told == set() or {cause for _, _, cause in told} == {"TaintToleration"}
+    recorded = causes(result, "filter")
+    assert recorded == set() or {cause for _, _, cause in recorded} == {"TaintToleration"}
 
 
 def test_a_score_that_another_policy_gives_is_the_cause(tmp_path: Path) -> None:

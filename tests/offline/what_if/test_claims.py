@@ -169,11 +169,11 @@ def test_claims_are_created_from_their_template_for_recreated_and_scaled_pods() 
 def test_a_missing_template_is_named() -> None:
     objects, manifest = [*GPUS, *NODES], templated("new").obj()
     cluster = Cluster.from_objects(objects)
-    told = "no ResourceClaimTemplate default/t is in the cluster"
+    recorded = "no ResourceClaimTemplate default/t is in the cluster"
     result = cluster.simulate(Scenario(create=[(manifest, 1)]))
-    assert told in result.remaining["default/new"]
-    assert told in "".join(cluster.capacity([manifest]).notes)
-    assert told in explain_workload(ClusterState(to_objects(objects)), required_workload(manifest)).notes
+    assert recorded in result.remaining["default/new"]
+    assert recorded in "".join(cluster.capacity([manifest]).notes)
+    assert recorded in explain_workload(ClusterState(to_objects(objects)), required_workload(manifest)).notes
 
 
 def test_ephemeral_volumes_are_made_and_go_with_their_pod() -> None:

@@ -130,7 +130,7 @@ def deployment(replicas: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "recorded"),
     [
         pytest.param(b"{", "the body is not a valid simulation request", id="no JSON"),
         pytest.param(b'{"pods":[],"nodes":[]}', "unknown field `nodes`", id="a misspelt field"),
@@ -147,10 +147,10 @@ def deployment(replicas: int) -> bytes:
                      % (b"{}," * 11), "10000 resourceSlices", id="too many devices"),
     ],
 )  # fmt: skip
-def test_a_malformed_simulation_request_gets_400_and_the_fault(body: bytes, told: str) -> None:
+def test_a_malformed_simulation_request_gets_400_and_the_fault(body: bytes, recorded: str) -> None:
     answer = Asked().answer(body)
     assert answer.status == 400
-    assert told in json.loads(answer.body)["error"]
+    assert recorded in json.loads(answer.body)["error"]
 
 
 def test_a_simulation_before_the_cache_is_filled_gets_503() -> None:

@@ -247,7 +247,7 @@ def test_workloads_are_made_and_deleted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scenario", "error", "told"),
+    ("scenario", "error", "recorded"),
     [
         pytest.param({"drain": ["nowhere"]}, UnknownNode, "no node nowhere", id="node"),
         pytest.param({"cordon": ["a=b"]}, UnknownNode, "no node has the label a=b", id="label"),
@@ -257,9 +257,9 @@ def test_workloads_are_made_and_deleted() -> None:
     ],
 )
 def test_a_scenario_with_an_unknown_name_is_refused_by_that_name(
-    scenario: dict[str, Any], error: type[Exception], told: str
+    scenario: dict[str, Any], error: type[Exception], recorded: str
 ) -> None:
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=recorded):
         simulated(*NODES, **scenario)
 
 
@@ -424,8 +424,8 @@ def test_a_pod_that_names_its_node_is_placed_there_and_takes_its_room() -> None:
 )
 def test_a_pod_that_would_not_run_on_the_node_that_it_names_stays_pending(node: Object, reason: str) -> None:
     pod = make_pod("p").req(cpu="2").spec(nodeName="n").obj()
-    (told,) = simulated(node, create=[(pod, None)]).remaining.values()
-    assert re.match(f"spec.nodeName binds it to n, but {reason}", told)
+    (recorded,) = simulated(node, create=[(pod, None)]).remaining.values()
+    assert re.match(f"spec.nodeName binds it to n, but {reason}", recorded)
 
 
 def test_a_daemon_set_gets_a_pod_for_each_node_that_it_tolerates() -> None:

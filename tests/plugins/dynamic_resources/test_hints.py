@@ -13,7 +13,7 @@ from tests.builders import (
     make_resource_claim,
 )
 from tests.plugins.hint_case import helped, read, waiting_for
-from tests.queue.queueing import Told, info
+from tests.queue.queueing import QueueRecorder, info
 
 
 def device_claim(name: str, *devices: str, allocated: bool = False, reserved: bool = False) -> ResourceClaim:
@@ -62,16 +62,16 @@ def test_a_deleted_claim_for_extended_resources_wakes_only_its_owner(owner_uid: 
     claim = special_claim(owner_uid=owner_uid)
     pod = info(make_pod("p").uid("mine"))
     assert helped("DynamicResources", pod, Resource.RESOURCE_CLAIM, Action.DELETE, claim) is expected
-    told = Told()
-    queue = waiting_for("DynamicResources", pod, told)
+    recorded = QueueRecorder()
+    queue = waiting_for("DynamicResources", pod, recorded)
     assert queue.move(Change(ClusterEvent(Resource.RESOURCE_CLAIM, Action.DELETE), claim)) == expected
-    assert not told.failed
+    assert not recorded.failed
 
 
 @pytest.mark.parametrize(("name", "expected"), [("mine", True), ("other", False)])
 def test_a_new_claim_wakes_only_the_pods_that_use_it(name: str, expected: bool) -> None:
-    told = Told()
+    recorded = QueueRecorder()
     pod = info(make_pod("p").spec(resourceClaims=[{"name": "a", "resourceClaimName": "mine"}]))
-    queue = waiting_for("DynamicResources", pod, told)
+    queue = waiting_for("DynamicResources", pod, recorded)
     change = Change(ClusterEvent(Resource.RESOURCE_CLAIM, Action.ADD), None, device_claim(name))
-    assert (queue.move(change), told.failed) == (expected, [])
+    assert (queue.move(change), recorded.failed) == (expected, [])

@@ -45,7 +45,7 @@ def node(name: str, random: Random) -> NodeBuilder:
 ASKING = [info("a", cpu="1"), info("b", cpu="500m", memory="1Gi"), info("c", **{"ephemeral-storage": "1Gi"})]
 
 
-class Told:
+class Histories:
     """Applies one history to a table that is read after each step, and builds new tables to compare."""
 
     def __init__(self) -> None:
@@ -63,18 +63,18 @@ class Told:
         return table
 
 
-def happenings(told: Told, random: Random) -> Iterator[None]:
+def happenings(recorded: Histories, random: Random) -> Iterator[None]:
     for number in range(STEPS):
         name = f"n{random.randrange(NODES)}"
         match random.randrange(6):
             case 0:
-                told.tell("remove_node", name)
+                recorded.tell("remove_node", name)
             case 1:
-                told.tell("set_node", msgspec.convert(node(name, random).obj(), Node))
+                recorded.tell("set_node", msgspec.convert(node(name, random).obj(), Node))
             case 2:
-                told.tell("take_away", f"pod-default-p{random.randrange(number + 1)}")
+                recorded.tell("take_away", f"pod-default-p{random.randrange(number + 1)}")
             case _:
-                told.tell("place", info(f"p{number}", cpu=f"{random.randint(1, 2000)}m", memory="1Gi"), name)
+                recorded.tell("place", info(f"p{number}", cpu=f"{random.randint(1, 2000)}m", memory="1Gi"), name)
         yield
 
 
@@ -86,28 +86,28 @@ def scores(rule: Priority, pod: PodInfo, table: Table, names: list[str]) -> Scor
 
 @pytest.mark.parametrize("seed", range(5))
 def test_cached_scores_equal_those_of_a_new_table(seed: int) -> None:
-    random, told = Random(seed), Told()
+    random, recorded = Random(seed), Histories()
     for number in range(NODES):
-        told.tell("set_node", msgspec.convert(node(f"n{number}", random).obj(), Node))
-    for _ in happenings(told, random):
-        names = [name for name in told.table.nodes.row_of if told.table.nodes.has(name)]
+        recorded.tell("set_node", msgspec.convert(node(f"n{number}", random).obj(), Node))
+    for _ in happenings(recorded, random):
+        names = [name for name in recorded.table.nodes.row_of if recorded.table.nodes.has(name)]
         names = random.sample(names, random.randint(0, len(names)))
-        fresh = told.afresh()
+        fresh = recorded.afresh()
         for rule in RULES:
             for pod in random.sample(ASKING, 2):
-                np.testing.assert_equal(scores(rule, pod, told.table, names), scores(rule, pod, fresh, names))
+                np.testing.assert_equal(scores(rule, pod, recorded.table, names), scores(rule, pod, fresh, names))
 
 
 @pytest.mark.parametrize("memory", ["1e999999999", "-1e999999999"])
 def test_scores_are_0_to_100_for_any_requests(memory: str) -> None:
-    random, told, asking = Random(1), Told(), info("asking", cpu="1", memory=memory)
+    random, recorded, asking = Random(1), Histories(), info("asking", cpu="1", memory=memory)
     for number in range(NODES):
-        told.tell("set_node", msgspec.convert(node(f"n{number}", random).obj(), Node))
-    names = list(told.table.nodes.row_of)
+        recorded.tell("set_node", msgspec.convert(node(f"n{number}", random).obj(), Node))
+    names = list(recorded.table.nodes.row_of)
     for number in range(4):  # scores are kept from the second time on
-        told.tell("place", info(f"p{number}", cpu="100m", memory="1Gi"), names[number % 2])
+        recorded.tell("place", info(f"p{number}", cpu="100m", memory="1Gi"), names[number % 2])
         for rule in RULES:
-            found = scores(rule, asking, told.table, names)
+            found = scores(rule, asking, recorded.table, names)
             assert found is None or (found.min() >= 0 and found.max() <= 100)
 
 

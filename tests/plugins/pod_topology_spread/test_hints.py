@@ -10,7 +10,7 @@ from extender.model.workloads import Service
 from extender.queue.entries import QueuedPod
 from tests.builders import ZONE, NodeBuilder, Object, PodBuilder, make_node, make_pod, make_service
 from tests.plugins.hint_case import helped, node_change_helps, pod_change_helps, waiting_for
-from tests.queue.queueing import Told, info, node, refused
+from tests.queue.queueing import QueueRecorder, info, node, refused
 
 WEB = {"app": "web"}
 
@@ -112,11 +112,11 @@ def test_services_that_select_the_pod(pod: PodBuilder, old: Object | None, new: 
 
 
 def test_a_node_that_gets_a_topology_key_wakes_only_the_pods_that_spread_over_it() -> None:
-    told = Told()
-    queue = waiting_for("PodTopologySpread", info(make_pod("over-racks").spread("rack", labels=WEB)), told)
+    recorded = QueueRecorder()
+    queue = waiting_for("PodTopologySpread", info(make_pod("over-racks").spread("rack", labels=WEB)), recorded)
     queue.add(info(make_pod("over-zones").spread(ZONE, labels=WEB)))
     popped = queue.pop(0)
     assert isinstance(popped, QueuedPod)
     queue.add_unschedulable(popped, refused("PodTopologySpread"))
     labelled = Change(ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL), node(zoned()), node(zoned("z")))
-    assert (queue.move(labelled), told.failed) == (1, [])
+    assert (queue.move(labelled), recorded.failed) == (1, [])

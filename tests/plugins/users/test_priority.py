@@ -77,14 +77,14 @@ def test_a_failing_priority_is_ignored_and_reported_once(function: Callable[...,
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "recorded"),
     [
         pytest.param(10**30, "not 1000000000000000000000000000000", id="more than 64 bits"),
         pytest.param(None, "not None", id="nothing"),
         pytest.param("x" * 1000, "not 'xxxxxxxxxxxx...xxxxxxxxxxxxx'", id="a long text"),
     ],
 )
-def test_a_failure_names_the_answer(answer: object, told: str) -> None:
+def test_a_failure_names_the_answer(answer: object, recorded: str) -> None:
     messages: list[str] = []
 
     class Listening(Remembered):
@@ -93,7 +93,7 @@ def test_a_failure_names_the_answer(answer: object, told: str) -> None:
 
     scores(priority(lambda pod, node: answer).rule("mine", {}, Listening()), POD, *NODES)
     scores(priority(lambda pod, table, rows: answer).rule("mine", {}, Listening()), POD, *NODES)
-    assert messages == [f"a priority must return a number for each of {len(NODES)} nodes, {told}"] * 2
+    assert messages == [f"a priority must return a number for each of {len(NODES)} nodes, {recorded}"] * 2
 
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=5))

@@ -63,21 +63,23 @@ def test_a_rule_of_permit_may_have_the_pod_wait() -> None:
 
 
 @pytest.mark.parametrize(
-    ("decorator", "answer", "told"),
+    ("decorator", "answer", "recorded"),
     [
         (reserve, Wait(7), "a rule of reserve must return True, None, False or a reason, not Wait(timeout_seconds=7)"),
         (reserve, 5, "a rule of reserve must return True, None, False or a reason, not 5"),
         (permit, 5, "a rule of permit must return True, None, Wait(seconds), False or a reason, not 5"),
     ],
 )
-def test_any_other_answer_is_a_failure_that_says_what_is_allowed(decorator: object, answer: object, told: str) -> None:
+def test_any_other_answer_is_a_failure_that_says_what_is_allowed(
+    decorator: object, answer: object, recorded: str
+) -> None:
     failures = Messages()
-    point = told.split()[3].title()
+    point = recorded.split()[3].title()
     with pytest.raises(
         BindingFailed, match=rf'^running {point} plugin "mine": test_reserve\.py:\d+: TypeError: a rule'
     ):
         asked(decorator, answer, failures)
-    assert failures.told == [f"mine: TypeError: {told}"]
+    assert failures.told == [f"mine: TypeError: {recorded}"]
 
 
 def test_an_exception_of_post_bind_is_reported() -> None:

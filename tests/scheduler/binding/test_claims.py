@@ -489,7 +489,7 @@ def test_a_pod_does_not_wait_for_the_devices_of_a_claim_that_is_no_longer_reserv
     assert world.conditions[-1][2] == f"{PRE_BIND}claim c is no longer reserved for the pod"
 
 
-@pytest.mark.parametrize("told", [False, True], ids=["before the watch tells", "after that"])
+@pytest.mark.parametrize("recorded", [False, True], ids=["before the watch tells", "after that"])
 @pytest.mark.parametrize(
     ("claims", "waiting", "device"),
     [
@@ -499,7 +499,7 @@ def test_a_pod_does_not_wait_for_the_devices_of_a_claim_that_is_no_longer_reserv
     ],
 )
 def test_a_pod_does_not_wait_for_what_a_restored_server_has_lost(
-    claims: list[Object], waiting: Callable[[], Any], device: str | Object, *, told: bool
+    claims: list[Object], waiting: Callable[[], Any], device: str | Object, *, recorded: bool
 ) -> None:
     volume = [
         make_storage_class("late", provisioner="kubernetes.io/no-provisioner"),
@@ -511,7 +511,7 @@ def test_a_pod_does_not_wait_for_what_a_restored_server_has_lost(
     world.attempt()
     world.binders.work()
     kept = [(kind, key) for kind, key in world.objects if kind.startswith("PersistentVolume")]
-    if told:
+    if recorded:
         world.watch()
     copy |= {reference: world.objects[reference] for reference in kept}
     world.restore(copy)

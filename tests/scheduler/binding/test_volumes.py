@@ -145,7 +145,7 @@ def elsewhere(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("world", "happens", "told"),
+    ("world", "happens", "recorded"),
     [
         pytest.param(static("p"), reset, 'ClaimRef got reset for pv "v"', id="the controller takes the volume back"),
         pytest.param(
@@ -189,31 +189,33 @@ def elsewhere(world: World) -> None:
         ),
     ],
 )
-def test_a_pod_that_waits_in_vain_is_given_back(world: World, happens: Callable[[World], None], told: str) -> None:
+def test_a_pod_that_waits_in_vain_is_given_back(world: World, happens: Callable[[World], None], recorded: str) -> None:
     world.settle()
     happens(world)
-    if told.startswith("node"):
+    if recorded.startswith("node"):
         world.volumes.complete()
     world.watch()
     world.waiting.poll()
     world.binders.work()
     world.preemptors.work()
-    assert [message for _, _, message, _ in world.conditions if told in message] == [
-        f"{PRE_BIND}binding volumes: {told}"
+    assert [message for _, _, message, _ in world.conditions if recorded in message] == [
+        f"{PRE_BIND}binding volumes: {recorded}"
     ]
     assert (assumed(world), world.waiting.uids(), world.node_of("p")) == ([], [], "")
     assert [pod.pod.name for pod in world.queue.pods()[Tier.BACKOFF]] == ["p"]
     assert world.telemetry.results == ["error"]
 
 
-@pytest.mark.parametrize("told", [False, True], ids=["before the watch tells", "after that"])
+@pytest.mark.parametrize("recorded", [False, True], ids=["before the watch tells", "after that"])
 @pytest.mark.parametrize("world_of", [lambda: static("p"), provisioned], ids=["bound", "provisioned"])
-def test_a_pod_does_not_wait_for_what_a_restored_server_has_lost(world_of: Callable[[], World], *, told: bool) -> None:
+def test_a_pod_does_not_wait_for_what_a_restored_server_has_lost(
+    world_of: Callable[[], World], *, recorded: bool
+) -> None:
     world = world_of()
     copy = world.objects.copy()
     world.attempt()
     world.binders.work()
-    if told:
+    if recorded:
         world.watch()
     world.restore(copy)
     world.waiting.poll()

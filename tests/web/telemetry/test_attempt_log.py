@@ -24,8 +24,8 @@ def attempts(level: str = "info") -> list[dict[str, object]]:
 
 
 def test_a_line_names_the_pods_node_or_the_reason_why_it_has_none() -> None:
-    told = {str(line["pod"]): line for line in attempts()}
-    bound, refused = told["default/fits"], told["default/large"]
+    reported = {str(line["pod"]): line for line in attempts()}
+    bound, refused = reported["default/fits"], reported["default/large"]
     assert bound.items() >= {"result": "scheduled", "node": "n1", "attempt": 1, "uid": "fits", "profile": NAME}.items()
     assert bound["ms"] == 0
     assert "error" not in bound
