@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from extender.app import schedule
+from extender.app import schedule, upkeep
 from extender.engine.decision import EvictionPlan
 from extender.errors import ClusterError
 from extender.preemption import pod_terminating_by_preemption
@@ -14,7 +14,7 @@ from extender.queue.priority_queue import PriorityQueue
 from extender.scheduler.preemption import PreemptionExecutor
 from extender.table import PodInfo
 from tests.simulation.judge import Judge
-from tests.simulation.replica import CHECK_SECONDS, DEVICES, FOLLOWED, STORAGE, settings
+from tests.simulation.replica import CHECK_SECONDS, COMPARE_SECONDS, DEVICES, FOLLOWED, STORAGE, settings
 from tests.simulation.tasks import Process, Simulation
 from tests.simulation.witness import WitnessedCache
 
@@ -44,6 +44,7 @@ class OwnScheduler:
         self.ready = False
         process.facts["elects"] = elects
         self._settings = settings(elects=elects, kinds=(*FOLLOWED, *STORAGE, *DEVICES))
+        self._compare_seconds = simulation.random.choice(COMPARE_SECONDS)
         self._seed = simulation.random.randrange(1 << 30)
         simulation.spawn(process, f"{process.name} main", self._main)
         simulation.spawn(process, f"{process.name} check", self._check_now_and_then)
@@ -59,6 +60,7 @@ class OwnScheduler:
 
     def _main(self) -> None:
         self._stopping = vars(schedule)["threading"].Event()  # the simulated one
+        upkeep.COMPARE_SECONDS = self._compare_seconds  # it is read while the process is made
         try:
             self._whole = schedule.SchedulerProcess(self._settings, self._stopping, self._seed, self.process.name)
             self._whole.run()

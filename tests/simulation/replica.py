@@ -6,6 +6,7 @@ from collections import Counter
 from io import BytesIO
 from typing import Any
 
+from extender.app import upkeep
 from extender.app.feed import feed_factory_of
 from extender.app.serve import application
 from extender.config.settings import Settings
@@ -20,6 +21,7 @@ STORAGE = ("PersistentVolume", "PersistentVolumeClaim", "StorageClass")
 DEVICES = ("DeviceClass", "ResourceClaim", "ResourceSlice")
 PROBE_SECONDS = 4.0
 CHECK_SECONDS = 0.7
+COMPARE_SECONDS = (45.0, 300.0)  # the latter finds a silent watch later than a survey must
 
 
 def settings(*, elects: bool, kinds: tuple[str, ...] = FOLLOWED, filter_answer: str = "feasible") -> Settings:
@@ -57,6 +59,7 @@ class Replica:
         self.ready = self._started = False
         self._binding: Counter[str] = Counter()
         self._settings = settings(elects=elects, filter_answer=filter_answer)
+        self._compare_seconds = simulation.random.choice(COMPARE_SECONDS)
         process.facts["elects"] = elects
         simulation.spawn(process, f"{process.name} main", self._main)
         simulation.spawn(process, f"{process.name} check", self._check_now_and_then)
@@ -82,6 +85,7 @@ class Replica:
 
     def _main(self) -> None:
         self.writes = self.writes or UnsettledWrites(self._settings.settle_seconds)
+        upkeep.COMPARE_SECONDS = self._compare_seconds  # it is read while the application is made
         self._app = application(
             self._settings, feed_factory_of(self._settings, identity=self.process.name), self.writes
         )

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from random import Random
 
+from extender.app import upkeep
 from extender.model.kinds import KINDS
 from extender.runtime.threads import WorkerPool
 from tests.simulation.api_server import FINISHED, NODES, ApiServer, Json
@@ -36,7 +37,6 @@ SHORTEST_RESTART_SECONDS = 0.5
 # outcome may hold its place after that.
 GRACE_SECONDS = 8.0
 PEACE_SECONDS, SETTLED_SECONDS = 130.0, 60.0
-COMPARE_SECONDS = (45.0, 300.0)  # the latter finds a silent watch later than a survey must
 TROUBLE_SECONDS = (45.0, 90.0, 90.0, 180.0)
 RESTORED_SHARE, WORKER_SHARE = 0.2, 0.5
 _SLOWEST, _FASTEST = 0.95, 1.05
@@ -151,7 +151,7 @@ class World:
             "extender.verbs.prioritize.Random": lambda: Random(self.simulation.random.random()),
             "extender.app.serve.Metrics": AlarmingMetrics,
             "extender.runtime.process_memory.COLLECT_SECONDS": 0.0,  # five waits a second would be most of what happens
-            "extender.app.upkeep.COMPARE_SECONDS": self.simulation.random.choice(COMPARE_SECONDS),
+            "extender.app.upkeep.COMPARE_SECONDS": upkeep.COMPARE_SECONDS,  # processes set it; put back at the end
             "extender.app.schedule.KubeClient": lambda *_: SimulatedKubeClient(self.network, self._current()),
             "extender.app.loop.PriorityQueue": WitnessedQueue,
             "extender.app.loop.PreemptionExecutor": WitnessedPreemptions,
