@@ -14,7 +14,8 @@ checkAvailableCounters.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple
@@ -259,6 +260,42 @@ def allocate(
     return _Allocator(claims, views, allocated, limit).run()
 
 
+_Search = Generator["_Search | None", None, None]
+"""A part of the search: yields a later part for each choice, and None when all devices are chosen.
+
+When it is resumed, the part that it has yielded has failed, and it tries its next choice.
+"""
+
+
+def _is_found(search: _Search | None) -> bool:
+    """Returns True if the search, or a part that it yields, yields None; the choices made until then remain.
+
+    The parts are not calls inside calls, because a pod decides how many devices it requests.
+    """
+    if search is None:
+        return True
+    parts: list[_Search] = [search]
+    error: _TooManyDevicesError | None = None
+    while parts:
+        part = parts[-1]
+        try:
+            later = next(part) if error is None else part.throw(error)
+        except StopIteration:
+            parts.pop()
+            error = None
+        except _TooManyDevicesError as raised:
+            parts.pop()
+            error = raised
+        else:
+            if later is None:
+                return True
+            parts.append(later)
+            error = None
+    if error is not None:
+        raise error
+    return False
+
+
 class _Allocator:
     def __init__(self, claims: ClaimsToAllocate, views: Views, allocated: AllocatedState, limit: NodeTimeLimit) -> None:
         self._claims = claims
@@ -286,64 +323,76 @@ class _Allocator:
             if claim.fault:
                 raise AllocationError(claim.fault, index)
         try:
-            is_allocated = self._claim(0)
+            is_allocated = not self._claims or _is_found(self._request(0, 0))
         except _TooManyDevicesError:
             raise AllocationError("allocation max size exceeded") from None
         return tuple(map(tuple, self._allocating.results)) if is_allocated else None
 
     # ---- the search, one request after another
 
-    def _claim(self, index: int) -> bool:
-        return index == len(self._claims) or self._request(index, 0)
+    def _later_claim(self, index: int) -> _Search:
+        """Chooses the devices of this claim and of those after it."""
+        with suppress(_TooManyDevicesError):  # an earlier claim may leave other devices
+            yield self._request(index, 0)
 
-    def _request(self, claim: int, index: int) -> bool:
+    def _request(self, claim: int, index: int) -> _Search | None:
+        """Chooses the devices of this request of the claim, and all later devices; None if there are none to choose."""
         requests = self._claims[claim].requests
         if index == len(requests):
-            try:
-                return self._claim(claim + 1)
-            except _TooManyDevicesError:
-                return False
+            return self._later_claim(claim + 1) if claim + 1 < len(self._claims) else None
         alternatives = requests[index]
         if alternatives[0].is_alternative:
             return self._first_available(index, alternatives)
         return self._devices(index, alternatives[0], 0, 0)
 
-    def _first_available(self, index: int, alternatives: tuple[RequestData, ...]) -> bool:
+    def _first_available(self, index: int, alternatives: tuple[RequestData, ...]) -> _Search:
         any_ended = False
         for request in alternatives:
             try:
-                if self._devices(index, request, 0, 0):
-                    return True
+                yield self._devices(index, request, 0, 0)
             except _TooManyDevicesError:
                 continue
             any_ended = True
         if not any_ended:
             raise _TooManyDevicesError
-        return False
 
-    def _devices(self, index: int, request: RequestData, got: int, start: int) -> bool:
-        """Chooses all devices that the request and later requests still need; returns True on success.
+    def _devices(self, index: int, request: RequestData, got: int, start: int) -> _Search | None:
+        """Chooses all devices that the request still needs, and all later devices; None if there are none to choose.
 
         `index`: the index of the request in its claim. `got`: the number of devices that the request has already.
         `start`: the index of the first candidate to try.
         """
         self._check_time()
         wanted = len(self._all[request]) if request.takes_all else request.count
-        if request.takes_all and not wanted:
-            return False
         if got >= wanted:
-            return self._request(request.claim, index + 1)
+            return self._request(request.claim, index + 1) if got else self._no_device(index, request)
         if wanted - got > MAX_RESULTS - len(self._allocating.results[request.claim]):
             raise _TooManyDevicesError
         # The request must get exactly these devices, so the search tries no others.
         if request.takes_all:
-            return self._try(index, request, got, self._all[request][got], 0)
+            return self._with(index, request, got, self._all[request][got])
         return self._any_of(index, request, got, start, wanted - got)
 
-    def _any_of(self, index: int, request: RequestData, got: int, start: int, wanted: int) -> bool:
-        """Tries each candidate from `start` on as the request's next device; returns True on success.
+    def _no_device(self, index: int, request: RequestData) -> _Search:
+        """Chooses all later devices for a request of 0 devices; a request for all devices fails if there are none."""
+        if not request.takes_all:
+            yield self._request(request.claim, index + 1)
 
-        Success means that all later devices have been chosen, too. `wanted`: how many devices the request still needs.
+    def _with(self, index: int, request: RequestData, got: int, candidate: Candidate) -> _Search:
+        """Takes the candidate and chooses all later devices."""
+        undo = self._taken(request, candidate)
+        if undo is not None:
+            try:
+                yield self._devices(index, request, got + 1, 0)
+            except _TooManyDevicesError:
+                undo()
+                raise
+            undo()
+
+    def _any_of(self, index: int, request: RequestData, got: int, start: int, wanted: int) -> _Search:
+        """Tries each candidate from `start` on as the request's next device, with all later devices.
+
+        `wanted`: how many devices the request still needs.
         """
         failed: set[Hashable] = set()
         stop = len(self._candidates)
@@ -355,12 +404,22 @@ class _Allocator:
                 continue
             if failed and self._likeness_of(position) in failed:
                 continue
-            if self._try(index, request, got, candidate, position + 1):
-                return True
+            undo = self._taken(request, candidate)
+            if undo is not None:
+                try:
+                    yield self._devices(index, request, got + 1, position + 1)
+                except _TooManyDevicesError:
+                    undo()
+                    raise
+                undo()
             if self._steps > _EASY_STEPS:
                 stop = self._stop(request, position + 1, wanted)
                 failed.add(self._likeness_of(position))
-        return False
+
+    def _taken(self, request: RequestData, candidate: Candidate) -> Undo | None:
+        """Takes the candidate, and returns a function that undoes this; None if the request cannot get it."""
+        amounts = self._consumed(request, candidate[0])
+        return None if amounts is None else self._allocating.take(request, candidate, amounts)
 
     def _stop(self, request: RequestData, start: int, wanted: int) -> int:
         """Returns the index at which `_any_of` can stop: from there on, fewer than `wanted` candidates remain."""
@@ -373,20 +432,6 @@ class _Allocator:
             if eligible[position] and not self._allocating.in_use(request, self._candidates[position][0])
         ]
         return remaining[-wanted] + 1 if len(remaining) >= wanted else start
-
-    def _try(self, index: int, request: RequestData, got: int, candidate: Candidate, start: int) -> bool:
-        """Takes the candidate and chooses all later devices. If this fails, undoes everything and returns False."""
-        amounts = self._consumed(request, candidate[0])
-        undo: Undo | None = None if amounts is None else self._allocating.take(request, candidate, amounts)
-        if undo is None:
-            return False
-        done = False
-        try:
-            done = self._devices(index, request, got + 1, start)
-        finally:
-            if not done:
-                undo()
-        return done
 
     def _check_time(self) -> None:
         self._steps += 1

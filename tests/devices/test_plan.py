@@ -67,6 +67,26 @@ def test_the_plan_has_the_first_devices_that_fit() -> None:
     assert found == {"devices": {"results": results}, "nodeSelector": HERE}
 
 
+@pytest.mark.parametrize(("claims", "count"), [(200, 1), (12, 32)])
+def test_a_pod_may_have_as_many_devices_as_it_requests(claims: int, count: int) -> None:
+    """A search by calls inside calls ended in a RecursionError beyond 140 claims."""
+    pod = make_pod("p").obj()
+    pod["spec"]["resourceClaims"] = [{"name": f"r{n}", "resourceClaimName": f"c{n}"} for n in range(claims)]
+    requests = [make_claim(f"c{n}", make_request("r", "gpu", count=count)) for n in range(claims)]
+    names = [f"gpu-{n}" for n in range(claims * count)]
+    plan = planned(CLASS, *requests, make_resource_slice("a", GPU, *names), pod=pod)
+    assert isinstance(plan, DevicePlan)
+    results = [result.device for _, allocated in plan.allocate for result in allocated.devices.results]
+    assert results == names
+    assert isinstance(planned(CLASS, *requests, make_resource_slice("a", GPU, *names[1:]), pod=pod), Refusal)
+
+
+def test_requests_for_less_than_no_device_are_satisfied() -> None:
+    none = [make_request(f"r{n}", "gpu", count=-1) for n in range(600)]
+    claim = make_claim("c", *none, make_request("r", "gpu"))
+    assert allocation(CLASS, claim, make_resource_slice("a", GPU, "x"))["devices"]["results"] == [result("x")]
+
+
 @pytest.mark.parametrize(
     ("selecting", "node_selector"),
     [
