@@ -76,7 +76,7 @@ def test_a_pod_may_have_as_many_devices_as_it_requests(claims: int, count: int) 
     names = [f"gpu-{n}" for n in range(claims * count)]
     plan = planned(CLASS, *requests, make_resource_slice("a", GPU, *names), pod=pod)
     assert isinstance(plan, DevicePlan)
-    results = [result.device for _, allocated in plan.allocate for result in allocated.devices.results]
+    results = [result.device for _, allocated in plan.allocate for result in allocated.devices.results or ()]
     assert results == names
     assert isinstance(planned(CLASS, *requests, make_resource_slice("a", GPU, *names[1:]), pod=pod), Refusal)
 
