@@ -29,6 +29,7 @@ WAITING_SECONDS = 0.2  # the time between two checks of pods that wait between t
 UNANSWERED_SECONDS = 30.0  # the time to live after a bind without an answer, if assumedTtlSeconds is 0
 REVIVAL_SECONDS = 60.0  # the time between two restarts of ended threads; a probe of /livez restarts them sooner
 REPAIR_SECONDS = 30.0
+VERSION_SECONDS = 60.0  # the time between two questions for the version of the API server
 STATUSES_SECONDS = 30.0
 # One copy of the cache is for filter, one is for bind, and one is for the comparer.
 TABLES = 3

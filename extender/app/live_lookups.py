@@ -7,7 +7,7 @@ finds the processes that `--in-cluster` names.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from urllib.parse import quote
 
@@ -19,12 +19,12 @@ from extender.cluster.http.kube_client import KubeClient, error_of
 from extender.cluster.http.port_forward import ForwardedReplica
 from extender.config.cluster_access import ClusterAccess
 from extender.config.settings import Command, Settings
-from extender.errors import ClusterError
+from extender.errors import ClusterError, ConfigurationError
 from extender.framework.profile import Profile
 from extender.model.kinds import KINDS
 from extender.model.pod import Pod
 from extender.policy.kubernetes_versions import followed
-from extender.policy.policy import Policy
+from extender.policy.policy import Policy, parsed
 from extender.runtime.threads import LastingThread
 from extender.table.features import RELEASED, FeatureGates
 from extender.web.start_log import log_start
@@ -93,6 +93,48 @@ def version_to_follow(settings: Settings, policy: Policy) -> Settings:
         if warning is not None and not reported.startswith(_UNKNOWN):  # the line `start` says why it is unknown
             _log.warning("kubernetes version cluster=%s reported=%r note=%r", address, reported, warning)
     return settings.model_copy(update={"kubernetes_version": version or RELEASED})
+
+
+class FollowedVersion:
+    """Follows the version of the API server while the process runs, unless a user has chosen one.
+
+    While a control plane is upgraded, its API servers report two versions in turn. So a version is followed once two
+    lookups in a row have found it.
+
+    Attributes:
+        settings: those of the process, with the version that is followed at present.
+    """
+
+    def __init__(
+        self, settings: Settings, policy: Policy, follow: Callable[[FeatureGates], None], *, is_chosen: bool
+    ) -> None:
+        self.settings = settings
+        self._policy = policy
+        self._follow = follow
+        self._is_chosen = is_chosen or settings.cluster is not None
+        self._last: str = settings.kubernetes_version
+
+    def look(self) -> None:
+        """Asks the API server, and logs it if decisions follow another version from now on."""
+        if self._is_chosen:
+            return
+        address, reported = identify(self.settings)
+        if reported.startswith(_UNKNOWN):
+            return
+        version, note = followed(reported)
+        is_first, self._last = version != self._last, version
+        if is_first or version == self.settings.kubernetes_version:
+            return
+        try:
+            features = parsed(self.settings.feature_gates, self._policy.features, version)
+        except ConfigurationError as error:  # it has removed a gate that the settings or the policy name
+            _log.error("kubernetes version not followed cluster=%s reported=%s followed=%s reason=%r",
+                       address, reported, self.settings.kubernetes_version, str(error))  # fmt: skip
+            return
+        self._follow(features)
+        _log.warning("kubernetes version changed cluster=%s reported=%s followed=%s before=%s note=%r",
+                     address, reported, version, self.settings.kubernetes_version, note or "")  # fmt: skip
+        self.settings = self.settings.model_copy(update={"kubernetes_version": version})
 
 
 def identify(settings: Settings) -> tuple[str, str]:

@@ -181,7 +181,7 @@ def compose_loop(
     placing = Placing(cycles, cache, queue, (volumes, devices), permits, telemetry, clock, sample())
     pods = PodScheduler(placing, binding, ports.binders, ports.pre_binders, failures, events, limit)
     group_scheduler = GroupScheduler(
-        pods, ports.group_statuses, random or Random(), features, devices.unreserve,  # noqa: S311  ties between domains
+        pods, ports.group_statuses, random or Random(), devices.unreserve,  # noqa: S311  ties between domains
     )  # fmt: skip
     scheduler = Scheduler(queue, pods, group_scheduler.try_group, split.keep_room)
     sweep = QueueSweep(cache, queue, cycles, telemetry.set_aside)
@@ -254,6 +254,14 @@ class LoopRules:
         for rule in sorted(_permit_rules_of(old_profiles) - _permit_rules_of(self.profiles.all)):
             for waiting_pod in permits.pending(rule):
                 waiting_pod.reject(rule, f"rule {rule} is no longer in the policy")
+        self._requeue(queue)
+
+    def follow(self, features: FeatureGates, queue: PriorityQueue) -> None:
+        """Follows another version of Kubernetes from the next pod on, and requeues all refused pods."""
+        self.profiles.features = features
+        self._requeue(queue)
+
+    def _requeue(self, queue: PriorityQueue) -> None:
         queue.rules_changed(interests_of(self.profiles.all, self.profiles.features.behaviours))
 
 

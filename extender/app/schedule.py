@@ -48,6 +48,7 @@ from extender.runtime.unsettled import UnsettledWrites
 from extender.scheduler.modeler import Modeler
 from extender.scheduler.other_extenders import ExtenderBinder, Extenders
 from extender.scheduler.timing import ProfileTimer
+from extender.table.features import FeatureGates
 from extender.web import log
 from extender.web.answers import Answer, Page, json_answer
 from extender.web.app import PageServer
@@ -117,7 +118,7 @@ class SchedulerProcess:
         self._cache = cache
         self._feed = feed
         profiles = self._rules.profiles
-        self.upkeep = upkeep_of(setup, cache, feed, profiles, lambda: _prepare(cache, feed), self._adopt)
+        self.upkeep = upkeep_of(setup, cache, feed, profiles, lambda: _prepare(cache, feed), self._adopt, self._follow)
         self._client = KubeClient(credentials_of(settings.access), metrics.requested)
         self._writers = self._create_writers()
         self._loop = self._create_loop()
@@ -205,6 +206,10 @@ class SchedulerProcess:
     def _adopt(self, policy: Policy, text: str) -> None:
         self._rules.adopt(policy, self._loop.queue, self._loop.permits)
         self._setup.observation.policy_changed(text)
+
+    def _follow(self, features: FeatureGates) -> None:
+        self._cache.use(features)
+        self._rules.follow(features, self._loop.queue)
 
     def _record_reload(self, faults: str | None) -> None:
         """Writes an event about this process's own pod when a changed policy was adopted or refused.

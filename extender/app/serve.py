@@ -156,7 +156,7 @@ class WebhookProcess:
         self._feed = feed
         self._profiles = Profiles(setup.policy.profiles, setup.features)
         self.upkeep = upkeep_of(
-            setup, cache, feed, self._profiles, lambda: _prepare(cache, feed, unsettled), self._adopt
+            setup, cache, feed, self._profiles, lambda: _prepare(cache, feed, unsettled), self._adopt, self._follow
         )
         self._refused = RefusedPods(cache, self._profiles, clock, settings.activate_after_seconds, setup.limit)
         self._permits = Permits(cache.snapshot, limit=setup.limit)
@@ -291,6 +291,12 @@ class WebhookProcess:
         self._policy = policy
         self._refused.wake_all()
         self._setup.observation.policy_changed(text)
+
+    def _follow(self, features: FeatureGates) -> None:
+        """Follows another version of Kubernetes from the next call on."""
+        self._cache.use(features)
+        self._profiles.features = features
+        self._refused.wake_all()
 
     def start(self) -> None:
         """Starts all threads. Call it in the process that serves, after the fork."""

@@ -17,12 +17,13 @@ from extender.app.feed import ClusterFeed, Staleness
 from extender.app.housekeeping import (
     HOUSEKEEPING_SECONDS,
     REPAIR_SECONDS,
+    VERSION_SECONDS,
     RuleCalls,
     compare,
     limit_process,
     relist_interrupted,
 )
-from extender.app.live_lookups import announcement, version_to_follow
+from extender.app.live_lookups import FollowedVersion, announcement, version_to_follow
 from extender.app.policies import Adopt, PolicyReload, PolicyReloaded
 from extender.app.policy_trial import PolicyTrial
 from extender.app.recording.observation import Observation
@@ -74,7 +75,8 @@ class Setup:
         limit: the time limit of each decision, for calls, the loop and pages alike.
         hanging: observes all binds and all calls of users' rules, and logs those that take too long.
         policy: the policy as it was read at the start.
-        features: the feature gates, from the settings and the policy.
+        features: the feature gates at the start, from the settings and the policy.
+        is_version_chosen: True if a user has chosen the version of Kubernetes, in the settings or in the policy.
     """
 
     command: Command
@@ -88,6 +90,7 @@ class Setup:
     hanging: HangingCalls
     policy: Policy
     features: FeatureGates
+    is_version_chosen: bool
 
 
 def set_up(
@@ -108,6 +111,7 @@ def set_up(
     hanging = HangingCalls(clock)
     reload = PolicyReload(settings, metrics, policy_reloaded, clock, hanging)
     policy = reload.read()
+    is_version_chosen = (settings.chosen_version or policy.features.choices.version) is not None
     settings = version_to_follow(settings, policy)
     observation = Observation(settings, command, metrics, clock)
     return Setup(
@@ -122,6 +126,7 @@ def set_up(
         hanging,
         policy,
         parsed(settings.feature_gates, policy.features, settings.chosen_version),
+        is_version_chosen,
     )
 
 
@@ -140,6 +145,7 @@ class Upkeep:
     readiness: Readiness
     staleness: Staleness
     comparer: Comparer
+    version: FollowedVersion
     announcement: LastingThread
     comparing: Ticker
     reloading: Ticker
@@ -180,7 +186,7 @@ class Upkeep:
         """Returns the pages and actions that only this machine and clients with a certificate may use."""
         setup, waiting_for = self.setup, self.readiness.waiting_for
         pages = {
-            CONFIGZ: configz(setup.settings, setup.command),
+            CONFIGZ: configz(lambda: self.version.settings, setup.command),
             DUMP: when_ready(lambda: dump(self.cache), waiting_for),
             **live_pages(self.cache, self.profiles, waiting_for, setup.limit),
             **setup.observation.pages,
@@ -212,13 +218,20 @@ class Upkeep:
 
 
 def upkeep_of(
-    setup: Setup, cache: Cache, feed: ClusterFeed, profiles: Profiles, prepare: Callable[[], None], adopt: Adopt
+    setup: Setup,
+    cache: Cache,
+    feed: ClusterFeed,
+    profiles: Profiles,
+    prepare: Callable[[], None],
+    adopt: Adopt,
+    follow: Callable[[FeatureGates], None],
 ) -> Upkeep:
     """Creates the object that keeps the cache filled and correct, and lets the metrics observe the cache.
 
     Args:
         prepare: called once, when the cache is filled for the first time.
         adopt: puts a changed policy in force.
+        follow: makes decisions follow another version of Kubernetes.
     """
     settings, metrics = setup.settings, setup.metrics
     metrics.observe(lambda: asdict(cache.size()), feed.leading)
@@ -232,12 +245,18 @@ def upkeep_of(
         trial.check(policy)
         adopt(policy, text)
 
+    def follow_and_record(features: FeatureGates) -> None:
+        follow(features)
+        setup.observation.version_changed(features.version)
+
+    version = FollowedVersion(settings, setup.policy, follow_and_record, is_chosen=setup.is_version_chosen)
     reloading = ticker("policy", POLICY_SECONDS, lambda: setup.reload.look(adopt_if_tried))
     tickers = (
         comparing,
         reloading,
         ticker("memory", process_memory.GIVE_BACK_SECONDS, process_memory.give_back),
         ticker("collector", process_memory.COLLECT_SECONDS, process_memory.collect_young),
+        ticker("kubernetes version", VERSION_SECONDS, version.look),
         ticker("hanging calls", HOUSEKEEPING_SECONDS, setup.hanging.log),
         ticker("rule calls", HOUSEKEEPING_SECONDS, RuleCalls(setup.clock, metrics).look),
         ticker("repair", REPAIR_SECONDS, lambda: relist_interrupted(cache, feed.lister)),
@@ -250,6 +269,7 @@ def upkeep_of(
         readiness,
         Staleness(metrics.staleness, settings.max_staleness_seconds),
         comparer,
+        version,
         announcement(setup.command, settings, profiles.all, setup.features),
         comparing,
         reloading,

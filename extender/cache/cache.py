@@ -103,6 +103,15 @@ class Cache:
         self._set_aside: dict[Reference, bool] = {}
         self._listener_missed = False
 
+    @property
+    def features(self) -> FeatureGates:
+        """The feature gates, and the version of Kubernetes, that decisions follow."""
+        return self._tables.features
+
+    def use(self, features: FeatureGates) -> None:
+        """Makes later decisions follow another version of Kubernetes, in which the gates that a user sets are equal."""
+        self._tables.use(features)
+
     def listen(self, listener: Listener | None) -> None:
         """Reports every later change to the listener; None stops the reports."""
         self._notifications.listener = listener

@@ -34,18 +34,20 @@ class Replica:
     """
 
     def __init__(self, features: FeatureGates) -> None:
-        self._features = features
         self.table = Table(features)
         self.cursor = BEGINNING
         self.pending: Iterator[Update] = iter(())
         self.failed: Update | None = None
 
-    def follow(self, changes: Changes) -> None:
-        """Adds the changes since `cursor` to `pending`; starts with a new table if the journal has dropped some."""
+    def follow(self, changes: Changes, features: FeatureGates) -> None:
+        """Adds the changes since `cursor` to `pending`.
+
+        Starts with a new table if the journal has dropped some, or if the table has other feature gates.
+        """
         missed = changes.since(self.cursor)
-        if missed is None:
+        if missed is None or self.table.features is not features:
             self.table.drop_readers()
-            self.table = Table(self._features)
+            self.table = Table(features)
             self.pending = iter(changes.all())
         elif len(missed):
             self.pending = chain(self.pending, missed)
@@ -86,7 +88,7 @@ class TablePool:
     ) -> None:
         self._changes = changes
         self._locked = locked
-        self._features = features
+        self.features = features
         self._replicas: list[Replica] = []
         self._idle: list[Replica] = []
         self._leave_out = leave_out
@@ -94,6 +96,11 @@ class TablePool:
 
     def __len__(self) -> int:
         return len(self._replicas)
+
+    def use(self, features: FeatureGates) -> None:
+        """Gives the tables other feature gates. A table that is lent keeps its own until it is returned."""
+        with self._locked("use"):
+            self.features = features
 
     def ask(self, question: Callable[[Table], T]) -> tuple[T, int]:
         """Calls `question` with an up-to-date table; returns the result, and the table's cursor."""
@@ -265,7 +272,7 @@ class TablePool:
     def _follow(self, replica: Replica) -> None:
         """Adds the latest changes to the replica's pending changes; discards the replica if this fails."""
         try:
-            replica.follow(self._changes)
+            replica.follow(self._changes, self.features)
         except BaseException:
             self._discard(replica)
             raise
@@ -276,7 +283,7 @@ class TablePool:
         return freshest
 
     def _new(self) -> Replica:
-        replica = Replica(self._features)
+        replica = Replica(self.features)
         self._replicas.append(replica)
         return replica
 

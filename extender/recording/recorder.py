@@ -195,7 +195,7 @@ class Recorder:
         self._dropped = dropped
         self._limit_bytes = limit_bytes
         # The waiting entries and their sizes. A str is a new policy, which applies to all later entries.
-        self._entries: deque[tuple[LinesOf | str, int]] = deque()
+        self._entries: deque[tuple[LinesOf | dict[str, str], int]] = deque()
         self._lock = threading.Lock()
         self._waiting_bytes = 0
         self._lost_changes = 0
@@ -256,10 +256,10 @@ class Recorder:
             else:
                 self._lost_changes += 1
 
-    def policy_changed(self, text: str) -> None:
-        """Begins another file, whose header has this policy. Later entries are written to that file."""
+    def settings_changed(self, **changed: str) -> None:
+        """Begins another file, whose header has these fields of `RecordedSettings`, for all later entries."""
         with self._lock:
-            self._append(text, 0)
+            self._append(changed, 0)
 
     def write(self) -> None:
         """Writes the waiting entries. After a failure, writes nothing for a minute; then begins the file again."""
@@ -283,8 +283,8 @@ class Recorder:
             with self._lock:
                 entry, size_bytes = self._entries.popleft()
                 self._waiting_bytes -= size_bytes
-            if isinstance(entry, str):
-                self._settings = msgspec.structs.replace(self._settings, policy=entry)
+            if isinstance(entry, dict):
+                self._settings = msgspec.structs.replace(self._settings, **entry)
                 self._begin_file()
             else:
                 self._put_lines(entry(self._encoder))
@@ -309,7 +309,7 @@ class Recorder:
             if number % _AT_ONCE == 0:
                 time.sleep(0)  # gives up the GIL, so that other threads can run
 
-    def _append(self, entry: LinesOf | str, size_bytes: int) -> None:
+    def _append(self, entry: LinesOf | dict[str, str], size_bytes: int) -> None:
         self._entries.append((entry, size_bytes))
         self._waiting_bytes += size_bytes
 

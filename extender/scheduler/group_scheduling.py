@@ -52,7 +52,6 @@ from extender.runtime.clock import Clock
 from extender.scheduler.schedule_one import AssumedPod, PodScheduler
 from extender.scheduler.scheduler_ports import GroupResult, GroupStatuses, SchedulerTelemetry
 from extender.table import PodInfo, Table, Trial
-from extender.table.features import DEFAULT_FEATURES, FeatureGates
 from extender.table.labels import Rows
 
 QUORUM_SECONDS = 300.0
@@ -143,14 +142,12 @@ class GroupScheduler:
     Attributes:
         statuses: writes the conditions of PodGroups.
         random: chooses between topology domains that are equally good.
-        features: the feature gates.
         unreserve: removes the reservation of the PodGroup with this UID from a claim.
     """
 
     pods: PodScheduler
     statuses: GroupStatuses
     random: Random
-    features: FeatureGates = DEFAULT_FEATURES
     unreserve: Callable[[ResourceClaim, str], object] = lambda _claim, _uid: None
 
     def try_group(self, queued: QueuedGroup) -> None:
@@ -206,7 +203,7 @@ class GroupScheduler:
         infos = [*waiting_members(tree), *scheduled]
         name = infos[0].pod.spec.scheduler_name
         no_profile = f'profile not found for scheduler name "{name}"' if name not in placing.cycles else None
-        return mismatch(tree.group, infos, self.features) or no_profile
+        return mismatch(tree.group, infos, placing.cache.features) or no_profile
 
     def _without_skipped(self, members: Iterable[QueuedPod]) -> list[QueuedPod]:
         waiting = []

@@ -58,15 +58,17 @@ def change_log_level(query: Mapping[str, list[str]], _accept: str) -> Answer:
     return json_answer({"level": level})
 
 
-def configz(settings: Settings, command: Command) -> Page:
+def configz(settings: Callable[[], Settings], command: Command) -> Page:
     """Returns the page that shows the settings of the command in use, by their keys in the file of --config.
 
     It shows no secrets, because the settings hold only the paths of files with secrets.
     """
-    values = settings.model_dump(mode="json")
-    shown = {option.key: values[option.name] for option in options_of(command)}
-    answer = json_answer({API_VERSION: shown})
-    return lambda *_: answer
+
+    def page(_query: Mapping[str, list[str]], _accept: str) -> Answer:
+        values = settings().model_dump(mode="json")
+        return json_answer({API_VERSION: {option.key: values[option.name] for option in options_of(command)}})
+
+    return page
 
 
 def listener_at(host: str, port: int) -> socket.socket:

@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import logging
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from extender.app.live_lookups import version_to_follow
+from extender.app.feed import feed_factory_of
+from extender.app.live_lookups import FollowedVersion, version_to_follow
+from extender.app.schedule import SchedulerProcess
+from extender.app.serve import WebhookProcess
+from extender.cache.cache import Cache
 from extender.config.settings import Settings
+from extender.engine import Decision
+from extender.engine.engine import Engine
+from extender.framework.profile import Profiles
+from extender.plugins.registry import default_profile
 from extender.policy.loading import read
-from extender.table.features import RELEASED
-from tests.cluster.fake_api import fake_api
+from extender.policy.policy import Policy
+from extender.runtime.clock import ManualClock
+from extender.runtime.ports import Telemetry
+from extender.runtime.unsettled import UnsettledWrites
+from extender.snapshots.objects import to_objects, to_pod
+from extender.table.features import RELEASED, VERSIONS
+from extender.web.access import CONFIGZ
+from tests.builders import Object, stored
+from tests.cluster.fake_api import FakeApiServer, fake_api
+from tests.conformance.test_behaviours import SMALL, decided, details
 from tests.policy.configurations import profile
 
 WITHOUT, OF_1_36 = read(profile()), read({**profile(), "kubernetesVersion": "1.36"})
@@ -45,3 +65,125 @@ def test_a_chosen_version_is_not_asked_for() -> None:
 
 def test_a_cluster_in_a_file_is_not_asked(tmp_path: Path) -> None:
     assert version_to_follow(Settings(cluster=tmp_path), WITHOUT).kubernetes_version == RELEASED
+
+
+class Cluster:
+    """An API server whose version changes, and the versions that a process follows one after the other."""
+
+    def __init__(self, api: FakeApiServer, settings: Settings, policy: Policy = WITHOUT) -> None:
+        self.followed: list[str] = []
+        self.api = api
+        serve_version(api, "v1.37.1")
+        is_chosen = (settings.chosen_version or policy.features.choices.version) is not None
+        self.watch = FollowedVersion(
+            version_to_follow(settings, policy),
+            policy,
+            lambda features: self.followed.append(features.version),
+            is_chosen=is_chosen,
+        )
+
+    def report(self, *versions: str) -> None:
+        """Looks once at each version."""
+        for version in versions:
+            serve_version(self.api, version)
+            self.watch.look()
+
+
+def serve_version(api: FakeApiServer, version: str) -> None:
+    """Answers the next question for the version."""
+    api.fail("/version", lambda call: call.json(200, {"gitVersion": version}))
+
+
+@pytest.fixture
+def api() -> Iterator[FakeApiServer]:
+    with fake_api() as api:
+        yield api
+
+
+def test_an_upgraded_cluster_is_followed(api: FakeApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster(api, Settings(kubeconfig=api.kubeconfig(tmp_path)))
+    cluster.report("v1.37.1", "v1.37.2", "v1.38.0")
+    assert cluster.followed == []
+    cluster.report("v1.38.0", "v1.38.0")
+    assert cluster.followed == ["1.38"]
+    assert cluster.watch.settings.kubernetes_version == "1.38"
+    assert [record.message.partition(" cluster=")[0] for record in caplog.records] == ["kubernetes version changed"]
+    cluster.report("v1.37.1", "v1.37.1")
+    assert cluster.followed == ["1.38", "1.37"]
+
+
+def test_api_servers_of_two_versions_change_nothing(api: FakeApiServer, tmp_path: Path) -> None:
+    cluster = Cluster(api, Settings(kubeconfig=api.kubeconfig(tmp_path)))
+    cluster.report(*["v1.38.0", "v1.37.1"] * 5)
+    assert cluster.followed == []
+
+
+def test_an_api_server_that_does_not_answer_changes_nothing(api: FakeApiServer, tmp_path: Path) -> None:
+    cluster = Cluster(api, Settings(kubeconfig=api.kubeconfig(tmp_path)))
+    cluster.report("v1.38.0")
+    cluster.watch.look()  # 404
+    assert cluster.followed == []
+
+
+def test_a_chosen_version_stays(api: FakeApiServer, tmp_path: Path) -> None:
+    settings = Settings(kubeconfig=api.kubeconfig(tmp_path))
+    for cluster in (
+        Cluster(api, settings.model_copy(update={"kubernetes_version": "1.36"})),
+        Cluster(api, settings, OF_1_36),
+    ):
+        cluster.report("v1.38.0", "v1.38.0")
+        assert (cluster.followed, cluster.watch.settings.kubernetes_version) == ([], "1.36")
+
+
+def test_a_version_without_a_chosen_gate_is_not_followed(
+    api: FakeApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    gates = "PodGroupPreemptionPolicy=true"
+    cluster = Cluster(api, Settings(kubeconfig=api.kubeconfig(tmp_path), feature_gates=gates))
+    cluster.report("v1.38.0", "v1.38.0")
+    assert cluster.followed == []
+    assert "unrecognized feature gate" in caplog.records[-1].message
+
+
+@pytest.mark.parametrize("case", SMALL.values(), ids=SMALL)
+def test_decisions_of_a_running_cache_follow(case: Object) -> None:
+    """The tables, and what plugins have derived from them, decided under 1.37 before."""
+    cache, profiles = Cache(ManualClock(), Telemetry()), Profiles([default_profile()])
+    for obj in to_objects(case["cluster"]["items"]):
+        cache.changed(type(obj).__name__, obj)
+    incoming = to_pod(stored(case["pod"]))
+
+    def decide() -> Decision:
+        with cache.snapshot("test") as table:
+            return Engine(table, profiles).decide(incoming)
+
+    before = details(decide())
+    with cache.snapshot("a reader that has begun"):
+        cache.use(VERSIONS["1.38"].features)
+    assert details(decide()) == details(decided(case, VERSIONS["1.38"].features))
+    cache.use(VERSIONS["1.37"].features)
+    assert details(decide()) == before
+
+
+@pytest.mark.parametrize("command", ["serve", "schedule"])
+def test_a_process_follows_and_shows_it(command: str, api: FakeApiServer, tmp_path: Path) -> None:
+    serve_version(api, "v1.37.1")
+    record = tmp_path / "recording.jsonl.gz"
+    settings = Settings(kubeconfig=api.kubeconfig(tmp_path), record=record, bind="127.0.0.1:0")
+    process: WebhookProcess | SchedulerProcess
+    if command == "serve":
+        process = WebhookProcess(settings, feed_factory_of(settings), UnsettledWrites(10.0))
+    else:
+        process = SchedulerProcess(settings, threading.Event())
+    upkeep = process.upkeep
+    upkeep.setup.observation.start()
+    for _ in range(2):
+        serve_version(api, "v1.38.0")
+        upkeep.version.look()
+    assert (upkeep.cache.features, upkeep.profiles.features) == (VERSIONS["1.38"].features,) * 2
+    shown = json.loads(upkeep.private_pages().pages[CONFIGZ]({}, "").body)
+    assert [each["kubernetesVersion"] for each in shown.values()] == ["1.38"]
+    upkeep.setup.observation.stop()
+    files = sorted(tmp_path.glob("recording*"))
+    headers = [json.loads(gzip.decompress(file.read_bytes()).splitlines()[0]) for file in files]
+    assert sorted(header["settings"]["kubernetesVersion"] for header in headers) == ["1.37", "1.38"]

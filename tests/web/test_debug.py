@@ -46,7 +46,7 @@ class Asked:
         return self.missing
 
     def private(self, settings: Settings) -> PrivatePages:
-        pages = {DUMP: when_ready(self.dump, self.waiting_for), CONFIGZ: configz(settings, "serve")}
+        pages = {DUMP: when_ready(self.dump, self.waiting_for), CONFIGZ: configz(lambda: settings, "serve")}
         return PrivatePages(pages, {COMPARE: when_ready(self.compare, self.waiting_for), LOG_LEVEL: change_log_level})
 
 

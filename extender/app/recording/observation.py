@@ -112,7 +112,12 @@ class Observation:
     def policy_changed(self, text: str) -> None:
         """Begins a new file of the recording, because decisions now follow another policy."""
         if self._recorder is not None:
-            self._recorder.policy_changed(without_keys(text))
+            self._recorder.settings_changed(policy=without_keys(text))
+
+    def version_changed(self, version: str) -> None:
+        """Begins a new file of the recording, because decisions now follow another version of Kubernetes."""
+        if self._recorder is not None:
+            self._recorder.settings_changed(kubernetes_version=version)
 
     def start(self) -> None:
         """Starts to write the recording. Call it in the worker process, after the fork."""

@@ -361,7 +361,7 @@ def test_a_redacted_recording_holds_no_names_and_the_same_cluster(tmp_path: Path
     for each in (pod, gone):
         cache.changed("Pod", msgspec.convert(each.obj(), Pod))
     cache.deleted("Pod", msgspec.convert(gone.obj(), Pod))
-    recorder.policy_changed("")
+    recorder.settings_changed(policy="")
     recorder.stop()
     for path in sorted(tmp_path.iterdir()):
         assert "secret" not in path.read_text()

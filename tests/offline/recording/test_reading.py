@@ -121,7 +121,7 @@ def test_another_file_is_not_overwritten_and_recording_goes_on_once_it_is_moved(
         server.take(entry)
     server.recorder.write()
     stranger.write_text("the only copy")
-    server.recorder.policy_changed("another policy")
+    server.recorder.settings_changed(policy="another policy")
     for moved in (False, True):
         if moved:
             stranger.rename(tmp_path / "aside")
@@ -140,7 +140,7 @@ def test_another_policy_begins_another_file_with_the_whole_cluster(tmp_path: Pat
     entries = list(in_order_of_cause("names"))
     for entry in entries[:60]:
         server.take(entry)
-    server.recorder.policy_changed("another policy")
+    server.recorder.settings_changed(policy="another policy")
     for entry in entries[60:130]:
         server.take(entry)
     server.recorder.stop()
