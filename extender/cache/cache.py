@@ -92,7 +92,11 @@ class Cache:
         self._objects = AssumeCache()
         self._pods = PodStore()
         self._placements = Placements()
-        self.groups = GroupStates(self._locked, composites=features.composites)
+        self.groups = GroupStates(
+            self._locked,
+            composites=features.composites,
+            tries_deep_trees=features.behaviours.whole_trees_are_validated,
+        )
         self._changes = changes or Changes()
         self._tables = TablePool(self._changes, self._locked, features, self._leave_out)
         self.reader = ObjectReader(telemetry, self._pods.watched)
@@ -111,6 +115,7 @@ class Cache:
     def use(self, features: FeatureGates) -> None:
         """Makes later decisions follow another version of Kubernetes, in which the gates that a user sets are equal."""
         self._tables.use(features)
+        self.groups.tries_deep_trees = features.behaviours.whole_trees_are_validated
 
     def listen(self, listener: Listener | None) -> None:
         """Reports every later change to the listener; None stops the reports."""

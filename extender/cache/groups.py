@@ -80,12 +80,20 @@ class GroupStates:
     Args:
         locked: returns a context that holds the cache's lock; the argument names the caller in metrics.
         composites: True if the feature gate of CompositePodGroups is on, so that groups may have parents.
+        tries_deep_trees: True if a tree with too many levels is tried, and fails; False if it waits.
     """
 
-    def __init__(self, locked: Callable[[str], AbstractContextManager[None]], *, composites: bool = False) -> None:
+    def __init__(
+        self,
+        locked: Callable[[str], AbstractContextManager[None]],
+        *,
+        composites: bool = False,
+        tries_deep_trees: bool = False,
+    ) -> None:
         self._locked = locked
         self._by_label = False
         self._composites = composites
+        self.tries_deep_trees = tries_deep_trees
         self._groups: dict[str, dict[str, tuple[MemberState, PodInfo]]] = {}
         self._group_of: dict[str, str] = {}
         self._objects: dict[GroupName, PodGroup | CompositePodGroup] = {}
@@ -257,7 +265,7 @@ class GroupStates:
         pending = [(group, 1)]
         while pending:
             group, level = pending.pop()
-            if level > MAX_TREE_DEPTH:
+            if level > MAX_TREE_DEPTH and not self.tries_deep_trees:
                 return f"waiting for {root.kind} {root.key}: {too_deep(GroupName.of(group))}"
             groups.append(group)
             pending.extend((child, level + 1) for child in reversed(self._children_of(group)))

@@ -60,9 +60,16 @@ class DisruptionMode(Value, frozen=True):
     all: DisruptionScope | None = None
 
 
+class WorkloadReference(Value, frozen=True):
+    """The Workload whose template a group was created from."""
+
+    workload_name: str = ""
+
+
 class GroupSpec(Value, frozen=True):
     """The fields that both kinds of groups have."""
 
+    workload_ref: WorkloadReference = WorkloadReference()
     scheduling_constraints: SchedulingConstraints | None = None
     disruption_mode: DisruptionMode | None = None
     priority_class_name: str = ""
@@ -109,6 +116,11 @@ class SchedulingGroup(Object, frozen=True):
     def is_disrupted_whole(self) -> bool:
         """True if preemption evicts all pods of the group together."""
         return self.spec.disruption_mode is not None and self.spec.disruption_mode.all is not None
+
+    @property
+    def is_disrupted_singly(self) -> bool:
+        """True if the group says that preemption evicts its pods one by one, as it does without any mode."""
+        return self.spec.disruption_mode is not None and self.spec.disruption_mode.single is not None
 
 
 class PodGroup(SchedulingGroup, frozen=True):
@@ -170,6 +182,11 @@ class GroupName(NamedTuple):
     @classmethod
     def of(cls, group: SchedulingGroup) -> GroupName:
         return cls(type(group).__name__, group.key)
+
+    @property
+    def entity_key(self) -> str:
+        """The group's name in kube-scheduler's messages since 1.38: `podgroup/<namespace>/<name>`."""
+        return f"{self.kind.lower()}/{self.key}"
 
 
 def coscheduling_key(pod: Pod) -> str | None:

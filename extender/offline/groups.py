@@ -190,8 +190,12 @@ def _root_above(objects: Objects, group: PodGroup | CompositePodGroup) -> PodGro
 
 def obstacle(tree: Tree, state: ClusterState) -> Obstacle | None:
     """Returns the reason why schedulers do not try the group; None if there is no such reason."""
+    features = state.profiles.features
+    fault = mismatch(tree, lambda group: _placed(state, group), features)
     if (deepest := excess(tree)) is not None:
-        return Obstacle(CauseCode.NO_GROUP, f"{too_deep(deepest)}: the whole tree is not tried")
+        text = f"{too_deep(deepest)}: the whole tree is not tried"
+        is_tried = features.behaviours.whole_trees_are_validated
+        return Obstacle(CauseCode.NO_GROUP, fault if is_tried and fault is not None else text)
     infos = waiting_members(tree)
     for pod in (info.pod for info in infos):
         if pod.spec.scheduling_gates:
@@ -201,8 +205,11 @@ def obstacle(tree: Tree, state: ClusterState) -> Obstacle | None:
     enforces_gangs = not infos or state.profiles.of(infos[0].pod).enforces_gangs
     if enforces_gangs and (shortage := _shortage(tree)) is not None:
         return Obstacle(CauseCode.SHORT_OF_PODS, shortage)
-    difference = mismatch(tree.group, infos, state.profiles.features)
-    return None if difference is None else Obstacle(CauseCode.DIFFERENT_MEMBERS, difference)
+    return None if fault is None else Obstacle(CauseCode.DIFFERENT_MEMBERS, fault)
+
+
+def _placed(state: ClusterState, group: PodGroup) -> Iterator[PodInfo]:
+    return (info for info in state.infos.values() if info.pod.group_key == group.key and info.pod.node_name)
 
 
 def lacks_pods(leaf: Leaf) -> int:

@@ -164,8 +164,13 @@ class GroupScheduler:
         if isinstance(tree, Failure):
             self._fail(members, tree, began_at)
             return GroupOutcome.REJECTED
-        if (fault := self._mismatch(tree)) is not None:
-            return self._refuse(tree, members, Failure(fault), began_at)
+        groups, features = placing.cache.groups, placing.cache.features
+        if (fault := mismatch(tree, lambda group: groups.get(group.key).scheduled.values(), features)) is not None:
+            is_invalid = features.behaviours.whole_trees_are_validated
+            return self._refuse(tree, members, Failure(fault), began_at, is_invalid=is_invalid)
+        name = members[0].info.pod.spec.scheduler_name
+        if name not in placing.cycles:
+            return self._refuse(tree, members, Failure(f'profile not found for scheduler name "{name}"'), began_at)
         waiting = self._without_skipped(members)
         if not waiting:
             return GroupOutcome.SUCCESS
@@ -195,15 +200,6 @@ class GroupScheduler:
             fault = placing.cache.groups.shortage(next(iter(by_group)), enforces_gangs=False)
             return Failure(fault or f"{root.kind} {root.key} was deleted", BY_GANG)
         return tree
-
-    def _mismatch(self, tree: Tree) -> str | None:
-        placing = self.pods.placing
-        groups = [placing.cache.groups.get(leaf.group.key) for leaf in leaves(tree)]
-        scheduled = [info for group in groups for info in group.scheduled.values()]
-        infos = [*waiting_members(tree), *scheduled]
-        name = infos[0].pod.spec.scheduler_name
-        no_profile = f'profile not found for scheduler name "{name}"' if name not in placing.cycles else None
-        return mismatch(tree.group, infos, placing.cache.features) or no_profile
 
     def _without_skipped(self, members: Iterable[QueuedPod]) -> list[QueuedPod]:
         waiting = []
@@ -376,11 +372,17 @@ class GroupScheduler:
         for pod, failure in failures:
             self.pods.failures.handle(pod, failure, began_at)
 
-    def _refuse(self, tree: Tree, pods: Iterable[QueuedPod], failure: Failure, began_at: float) -> GroupOutcome:
-        """Fails all members and groups of the tree for the same reason."""
+    def _refuse(
+        self, tree: Tree, pods: Iterable[QueuedPod], failure: Failure, began_at: float, *, is_invalid: bool = False
+    ) -> GroupOutcome:
+        """Fails all members and groups of the tree for the same reason.
+
+        If `is_invalid`, the groups have the reason PodGroupError, because a user has to change one of them.
+        """
         self._fail(pods, failure, began_at)
         for leaf in leaves(tree):
-            self.statuses.unscheduled(leaf.group, failure.reason, failure.message)
+            reason = f"{type(leaf.group).__name__}Error" if is_invalid else failure.reason
+            self.statuses.unscheduled(leaf.group, reason, failure.message)
         return GroupOutcome.REJECTED if failure.rejection.rules else GroupOutcome.ERROR
 
     def _fail(self, pods: Iterable[QueuedPod], failure: Failure, began_at: float) -> None:

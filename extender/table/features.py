@@ -98,6 +98,12 @@ class Behaviours:
 
     Upstream: kube-scheduler/config/v1/types.go.
     """
+    whole_trees_are_validated: bool = False
+    """All groups and pods of a tree are validated together, and an invalid group has the reason PodGroupError.
+
+    Before 1.38, only the pods were compared with the root, and a tree with too many levels waited. Upstream:
+    schedule_one_podgroup.go validatePodGroupHierarchy.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +196,7 @@ _BEHAVIOURS_OF_1_38 = Behaviours(
     exact_storage_capacity=True,
     shrunk_nomination_wakes=True,
     placement_fields=True,
+    whole_trees_are_validated=True,
 )
 
 VERSIONS: Mapping[str, KubernetesVersion] = MappingProxyType(

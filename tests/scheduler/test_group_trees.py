@@ -9,7 +9,7 @@ import pytest
 
 from extender.plugins.registry import default_profile
 from extender.queue.entries import Tier
-from extender.table.features import FeatureGates
+from extender.table.features import VERSIONS, FeatureGates
 from tests.builders import (
     Object,
     PodBuilder,
@@ -337,3 +337,38 @@ def test_a_tree_that_is_disrupted_whole_is_one_victim() -> None:
     )
     world.settle()
     assert leaving(world) == {"w1", "w2"}
+
+
+SINCE_1_38 = replace(
+    VERSIONS["1.38"].features,
+    generic_workload=True,
+    topology_aware_workload_scheduling=True,
+    composite_pod_group=True,
+)
+
+
+def test_an_invalid_tree_is_an_error_of_all_its_groups() -> None:
+    tree = make_composite_pod_group("tree", 1)
+    world = World(node("n1"), tree, leaf("left", 1), leaf("right"), *pairs("left", "right"), features=SINCE_1_38)
+    world.settle()
+    message = 'gang parent "compositepodgroup/default/tree" cannot have basic child "podgroup/default/right"'
+    assert {condition for condition in world.group_conditions if condition[0] != "tree"} == {
+        ("left", "PodGroupError", message),
+        ("right", "PodGroupError", message),
+    }
+    assert {(reason, text) for _, reason, text, _ in world.conditions} == {("SchedulerError", message)}
+    world.put(leaf("right", 1))
+    world.pass_time(60)
+    assert nodes_of(world, "abcd") == ["n1"] * 4
+
+
+def test_a_tree_with_too_many_levels_is_refused_since_1_38_and_waits_before() -> None:
+    levels = [make_composite_pod_group(f"c{n}", parentCompositePodGroupName=f"c{n - 1}") for n in range(1, 4)]
+    groups = [make_composite_pod_group("c0"), *levels, leaf("deep", parent="c3")]
+    since = World(node("n1"), *groups, member("a", "deep"), features=SINCE_1_38)
+    since.settle()
+    message = 'hierarchy depth exceeds maximum allowed depth 4 at "compositepodgroup/default/c3"'
+    assert ("deep", "PodGroupError", message) in since.group_conditions
+    before = World(node("n1"), *groups, member("a", "deep"), features=ON)
+    before.settle()
+    assert (before.group_conditions, waiting(before, Tier.GATED)) == ([], ["a"])

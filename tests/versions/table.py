@@ -38,8 +38,8 @@ decisions about the pods of a snapshot, become others.
 served yet. The behaviours that differ from 1.37 without a feature gate:
 
 {behaviours}
-Behind the gates of pod groups, 1.38 changes more: texts, the validation of whole trees, and the preemption of groups.
-The extender still follows 1.37 there.
+What is said of groups needs the gates of pod groups. 1.38 changes more there, in which the extender still follows 1.37:
+the texts about groups that do not fit, the preemption of groups, and the choice of placements.
 
 ## Results
 """

@@ -34,6 +34,7 @@ _BECAUSE: Mapping[str, str] = {
     "shares_prevent_exclusive_use": "a device with a share in use is not given as a whole",
     "shrunk_nomination_wakes": "pods wake when the node that they are nominated to shrinks",
     "victims_by_uid": "the UID decides between equally important victims",
+    "whole_trees_are_validated": "all groups and pods of a tree are validated",
 }
 """A behaviour (`Behaviours`) -> the reason why it changes a decision."""
 

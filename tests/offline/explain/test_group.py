@@ -459,3 +459,24 @@ def test_a_group_waits_for_its_claim_to_be_created() -> None:
     reason = 'podgroup "default/g": ResourceClaim not created yet'
     assert reason in explanation.to_dict()["pending"]["default/g-0"]
     assert "ResourceClaim not created yet (ResourceClaimTemplate shared)" in explanation.blocker
+
+
+SINCE_1_38 = {
+    **CONFIGURATION,
+    "kubernetesVersion": "1.38",
+    "featureGates": {"GenericWorkload": True, "TopologyAwareWorkloadScheduling": True, "CompositePodGroup": True},
+}
+
+
+def test_a_tree_that_1_38_refuses_for_its_structure_is_explained_in_the_same_words() -> None:
+    objects = [make_composite_pod_group("t", 1), make_pod_group("g", parentCompositePodGroupName="t")]
+    cluster = Cluster.from_objects([*ROOM, *objects, *members("g", 1)], SINCE_1_38)
+    assert cluster.explain_group("default/g").message == (
+        'gang parent "compositepodgroup/default/t" cannot have basic child "podgroup/default/g"'
+    )
+    levels = [make_composite_pod_group(f"t{n}", parentCompositePodGroupName=f"t{n - 1}") for n in range(1, 4)]
+    deep = [make_composite_pod_group("t0"), *levels, make_pod_group("g", parentCompositePodGroupName="t3")]
+    cluster = Cluster.from_objects([*ROOM, *deep, *members("g", 1)], SINCE_1_38)
+    assert cluster.explain_group("default/t0", "CompositePodGroup").message == (
+        'hierarchy depth exceeds maximum allowed depth 4 at "compositepodgroup/default/t3"'
+    )
