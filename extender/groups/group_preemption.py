@@ -113,9 +113,10 @@ def preempt_for_group(
 def _must_not_preempt(root: Tree, members: Iterable[PodInfo], features: FeatureGates) -> bool:
     """Returns True if the group must not preempt, because its preemption policy is Never.
 
-    If the feature gate for policies of groups is off, the group must not preempt if any member has the policy Never.
+    If the feature gate for policies of groups is off, or the group has no policy, the group must not preempt if any
+    member has the policy Never.
     """
-    if features.pod_group_preemption_policy:
+    if features.pod_group_preemption_policy and root.group.spec.preemption_policy:
         return root.group.spec.preemption_policy == "Never"
     return any(info.pod.spec.preemption_policy == "Never" for info in members)
 

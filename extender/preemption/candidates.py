@@ -56,7 +56,7 @@ class Disruption(NamedTuple):
     """The cost of evicting a pod, which depends on the pod's groups.
 
     Attributes:
-        priority: the priority of the root group, or the pod's own.
+        priority: the pod's own priority; before Kubernetes 1.38, that of its root group.
         whole: the highest group that is disrupted as a whole; None if the pod is evicted alone.
     """
 
@@ -67,22 +67,23 @@ class Disruption(NamedTuple):
 
 def disruption_of(info: PodInfo, table: Table) -> Disruption:
     """Returns the cost of evicting the pod, and the group that is evicted together with the pod, if any."""
-    groups = groups_above(info, table)
+    groups, as_pod = groups_above(info, table), table.features.behaviours.members_are_evicted_as_pods
     if not groups:
-        is_member = table.features.generic_workload and info.pod.spec.scheduling_group is not None
+        is_member = table.features.generic_workload and info.pod.spec.scheduling_group is not None and not as_pod
         return Disruption(info.priority, UnitKind.POD_GROUP if is_member else UnitKind.POD)
+    priority = info.priority if as_pod else groups[-1].priority
     disrupted_whole = [group for group in groups if group.is_disrupted_whole]
     if not disrupted_whole:
-        return Disruption(groups[-1].priority, UnitKind.POD_GROUP)
+        return Disruption(priority, UnitKind.POD if as_pod else UnitKind.POD_GROUP)
     name = GroupName.of(disrupted_whole[-1])
     kind = UnitKind.POD_GROUP if name.kind == PodGroup.__name__ else UnitKind.COMPOSITE_POD_GROUP
-    return Disruption(groups[-1].priority, kind, name)
+    return Disruption(priority, kind, name)
 
 
 def evictable(table: Table, slots: Rows, priority: int) -> Rows:
     """Returns the slots, out of `slots`, of the pods that a preemptor of this priority may evict.
 
-    For a pod in a group, the priority of the root group counts (upstream GetPodPriority).
+    For a pod in a group, the priority of the root group counts before Kubernetes 1.38 (upstream GetPodPriority).
     """
     is_lower = table.pods.priority[slots] < priority
     doubtful = _doubtful(table, is_lower, priority)
@@ -99,7 +100,7 @@ def _doubtful(table: Table, is_lower: BoolColumn, priority: int) -> Rows:
     `is_lower`, bool[n], is True if the pod's own priority is below `priority`, but the priority of the pod's group
     decides. A cluster may have very many pods, so a pod is left out if no group's priority could change its value.
     """
-    if not table.features.generic_workload:
+    if not table.features.generic_workload or table.features.behaviours.members_are_evicted_as_pods:
         return np.zeros(0, np.intp)
     if len(is_lower) <= _FEW_PODS:
         return np.arange(len(is_lower))

@@ -104,6 +104,12 @@ class Behaviours:
     Before 1.38, only the pods were compared with the root, and a tree with too many levels waited. Upstream:
     schedule_one_podgroup.go validatePodGroupHierarchy.
     """
+    members_are_evicted_as_pods: bool = False
+    """Preemption counts a group member with its own priority, and as a pod if its group is not evicted as a whole.
+
+    Before 1.38, it counted with the priority of the root group, and as a PodGroup. Upstream:
+    framework/preemption/types.go NewPodVictim.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +203,7 @@ _BEHAVIOURS_OF_1_38 = Behaviours(
     shrunk_nomination_wakes=True,
     placement_fields=True,
     whole_trees_are_validated=True,
+    members_are_evicted_as_pods=True,
 )
 
 VERSIONS: Mapping[str, KubernetesVersion] = MappingProxyType(

@@ -21,6 +21,7 @@ ELSEWHERE = {
     "candidates_without_victims": "tests/scheduler/test_extenders.py, tests/verbs/test_preempt.py",
     "shrunk_nomination_wakes": "tests/scheduler/test_preemption.py",
     "placement_fields": "tests/policy/test_newer_fields.py",
+    "members_are_evicted_as_pods": "tests/scheduler/test_pod_groups.py",
     "whole_trees_are_validated": "tests/groups/test_mismatch.py, tests/scheduler/test_group_trees.py",
 }
 CHANGED = {

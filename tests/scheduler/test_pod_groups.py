@@ -11,7 +11,7 @@ from extender.errors import Refused
 from extender.plugins.registry import default_profile
 from extender.policy.loading import read
 from extender.queue.entries import Tier
-from extender.table.features import FeatureGates
+from extender.table.features import VERSIONS, FeatureGates
 from tests.builders import HOSTNAME, ZONE, NodeBuilder, PodBuilder, make_node, make_pdb, make_pod, make_pod_group
 from tests.policy.configurations import profile as configuration
 from tests.scheduler.world import NAME, World
@@ -610,3 +610,40 @@ def test_a_profile_that_enforces_no_gangs_keeps_no_room() -> None:
     world.put(member("b", cpu="4"))
     world.settle()
     assert (world.node_of("x"), world.node_of("b")) == ("n1", "")
+
+
+@pytest.mark.parametrize(("version", "evicted"), [("1.37", "single"), ("1.38", "a")])
+def test_a_member_that_is_evicted_alone_is_as_important_as_a_pod_since_1_38(version: str, evicted: str) -> None:
+    """The single pod has the lower UID, which decides only between two pods of the same kind."""
+    world = World(
+        make_pod_group("others"),
+        node("n1", cpu="2"),
+        placed("a", cpu="1").uid("2").group("others"),
+        placed("single", cpu="1").uid("1"),
+        make_pod("preemptor").uid("preemptor").scheduler(NAME).req(cpu="1").priority(5),
+        features=replace(VERSIONS[version].features, generic_workload=True),
+    )
+    world.settle()
+    assert leaving(world) == {evicted}
+
+
+@pytest.mark.parametrize(("version", "evicted"), [("1.37", {"a"}), ("1.38", set())])
+def test_the_own_priority_of_a_member_protects_it_since_1_38(version: str, evicted: set[str]) -> None:
+    world = World(
+        make_pod_group("lower", 1, priority=1),
+        node("n1"),
+        placed("a", priority=9, cpu="4").group("lower"),
+        make_pod("preemptor").uid("preemptor").scheduler(NAME).req(cpu="2").priority(5),
+        features=replace(VERSIONS[version].features, generic_workload=True),
+    )
+    world.settle()
+    assert leaving(world) == evicted
+
+
+def test_a_group_without_a_policy_does_not_preempt_for_members_that_must_not() -> None:
+    features = replace(VERSIONS["1.38"].features, generic_workload=True)
+    members = [high(name).preemption_policy("Never") for name in "ab"]
+    world = World(make_pod_group("workers", 2, priority=5), node("n1"), placed("v"), *members, features=features)
+    world.settle()
+    assert leaving(world) == set()
+    assert world.group_conditions[0][2].endswith("pod group preemption: not eligible due to preemptionPolicy=Never.")

@@ -28,6 +28,7 @@ _BECAUSE: Mapping[str, str] = {
     "exact_score_fractions": "scores of large amounts are exact",
     "exact_storage_capacity": "storage capacity is compared exactly",
     "incomplete_pools_refuse_the_node": "an incomplete pool of devices refuses only its node",
+    "members_are_evicted_as_pods": "members of groups are evicted by their own priority",
     "negative_consumption_fails": "a claim consumes a negative amount",
     "placement_fields": "the configuration has fields for placements",
     "pod_level_requests_in_score": "pod-level requests count in the score",
