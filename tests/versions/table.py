@@ -39,7 +39,8 @@ served yet. The behaviours that differ from 1.37 without a feature gate:
 
 {behaviours}
 What is said of groups needs the gates of pod groups. 1.38 changes more there, in which the extender still follows 1.37:
-the texts about groups that do not fit, the preemption of groups, and the choice of placements.
+the texts about groups that do not fit, the conditions of CompositePodGroups and their API version v1beta1, the ranking
+of nodes by their victims while a group preempts, and the choice of placements.
 
 ## Results
 """
