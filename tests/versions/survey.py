@@ -49,7 +49,7 @@ def survey(minor: str, binaries: Binaries, arguments: Sequence[str]) -> Survey:
             unserved = [kind.name for kind in KINDS.values() if not _is_served(plane, kind.path)]
             gates = {name: plane.gates().get(name) for name in GATES}
         report = directory / "report.xml"
-        _run_tests(minor, report, arguments)
+        run_tests(minor, report, arguments)
         return Survey(VERSIONS[minor], *outcomes(report), unserved, gates)
 
 
@@ -63,9 +63,10 @@ def _is_served(plane: ControlPlane, path: str) -> bool:
     return True
 
 
-def _run_tests(minor: str, report: Path, arguments: Sequence[str]) -> None:
+def run_tests(minor: str, report: Path, arguments: Sequence[str], **variables: str) -> None:
+    """Runs pytest with the servers of a version, and with these environment variables."""
     command = [sys.executable, "-m", "pytest", "-q", "-n0", "-m", "stock", f"--junitxml={report}", *arguments]
-    subprocess.run(command, cwd=_ROOT, env={**os.environ, "KUBERNETES_MINOR": minor}, check=False)
+    subprocess.run(command, cwd=_ROOT, env={**os.environ, **variables, "KUBERNETES_MINOR": minor}, check=False)
     if not report.exists():
         raise RuntimeError(f"no tests were run against Kubernetes {minor}")
 

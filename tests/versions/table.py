@@ -28,14 +28,16 @@ kube-scheduler decides differently from version to version. The extender decides
 3. for a live cluster or a snapshot, the one of its API server, or else
 4. the newest released one: 1.37, and 1.38 from 16 December 2026 on.
 
-A cluster newer than 1.38 counts as 1.38. `extender upgrade-check FILE --to 1.38` shows which recorded decisions, or
-decisions about the pods of a snapshot, become others.
+A cluster newer than 1.38 counts as 1.38. `serve` and `schedule` ask the API server once a minute, and follow an upgrade
+while they run; the log and `/configz` show it. `extender upgrade-check FILE --to 1.38` shows which recorded decisions,
+or decisions about the pods of a snapshot, become others.
 
 ## Kubernetes 1.38
 
 1.38 was compared as v1.38.0-beta.0: its scheduler's own plugins decide like the extender on 300 recorded cases, which
-`make test` repeats. The end-to-end tests were not run with it, because a module that its kube-apiserver needs is not
-served yet. The behaviours that differ from 1.37 without a feature gate:
+`make test` repeats, and on fresh ones of `make test-next`. Its kube-apiserver cannot be built, because a module that
+it needs is not served yet; `make test-next` also runs the end-to-end tests with its kube-scheduler beside
+kube-apiserver 1.37.1. The behaviours that differ from 1.37 without a feature gate:
 
 {behaviours}
 What is said of groups needs the gates of pod groups. 1.38 changes more there, in which the extender still follows 1.37:

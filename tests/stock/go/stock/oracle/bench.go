@@ -13,7 +13,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
-	"k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 )
 
@@ -89,16 +88,6 @@ func (s *stock) step(ctx context.Context, step *Step) *Timing {
 		t.Error = err.Error()
 	}
 	return t
-}
-
-// update brings the snapshot up to date with the cache, as the scheduler does at the start of each cycle.
-func (s *stock) update(ctx context.Context) (err error) {
-	snapshot := s.framework.SnapshotSharedLister().(*cache.Snapshot)
-	if err := s.scheduler.Cache.UpdateSnapshot(klog.FromContext(ctx), snapshot); err != nil {
-		return err
-	}
-	s.nodes, err = snapshot.NodeInfos().List()
-	return err
 }
 
 // schedule is the scheduler's own SchedulePod; false where no node is feasible.

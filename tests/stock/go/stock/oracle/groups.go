@@ -189,7 +189,7 @@ func (a *GroupAnswer) decide(ctx context.Context, c *Case) error {
 	if err != nil {
 		return err
 	}
-	notes := &recorder{answer: a, snapshot: cache.NewEmptySnapshot()}
+	notes := &recorder{answer: a}
 	for i := range configuration.Profiles {
 		plugins := configuration.Profiles[i].Plugins
 		plugins.MultiPoint.Enabled = append([]config.Plugin{{Name: recorderName}}, plugins.MultiPoint.Enabled...)
@@ -197,10 +197,11 @@ func (a *GroupAnswer) decide(ctx context.Context, c *Case) error {
 	factory := func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) { return notes, nil }
 	client := fake.NewSimpleClientset(objects...)
 	client.PrependReactor("create", "resourceclaims", nameGenerated)
-	sched, err := syncedWith(ctx, client, configuration, notes.snapshot, frameworkruntime.Registry{recorderName: factory})
+	sched, err := syncedWith(ctx, client, configuration, frameworkruntime.Registry{recorderName: factory})
 	if err != nil {
 		return err
 	}
+	notes.snapshot = snapshotOf(sched)
 	sched.FailureHandler = func(
 		_ context.Context, _ framework.Framework, info *framework.QueuedPodInfo, status *fwk.Status,
 		nominating *fwk.NominatingInfo, _ time.Time,

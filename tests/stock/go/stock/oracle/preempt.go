@@ -4,11 +4,11 @@ import (
 	"context"
 
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultpreemption"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
-	"k8s.io/kubernetes/pkg/scheduler/framework/preemption"
 )
 
 // preempt tries the nodes where evicting pods may help, from the first one on, up to the profile's number of candidates.
@@ -56,7 +56,13 @@ func enabled(set config.PluginSet, name string) bool {
 	return false
 }
 
-func victims(candidates []preemption.Candidate) map[string]Victims {
+// candidate is what both versions of the type of a candidate have.
+type candidate interface {
+	Name() string
+	Victims() *extenderv1.Victims
+}
+
+func victims[C candidate](candidates []C) map[string]Victims {
 	byNode := map[string]Victims{}
 	for _, candidate := range candidates {
 		pods := []string{}

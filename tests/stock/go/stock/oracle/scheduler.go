@@ -44,23 +44,34 @@ func newStock(ctx context.Context, c *Case) (*stock, error) {
 	if err != nil {
 		return nil, err
 	}
-	snapshot := cache.NewEmptySnapshot()
-	sched, err := synced(ctx, objects, configuration, snapshot)
-	if err != nil {
-		return nil, err
-	}
-	if err := sched.Cache.UpdateSnapshot(klog.FromContext(ctx), snapshot); err != nil {
-		return nil, err
-	}
-	nodes, err := snapshot.NodeInfos().List()
-	if err != nil {
-		return nil, err
-	}
 	profile, err := profileOf(c.Pod, configuration.Profiles)
 	if err != nil {
 		return nil, err
 	}
-	return &stock{sched, sched.Profiles[profile.SchedulerName], profile, nodes, disruptionBudgets(objects), c.Pod}, nil
+	sched, err := synced(ctx, objects, configuration)
+	if err != nil {
+		return nil, err
+	}
+	s := &stock{sched, sched.Profiles[profile.SchedulerName], profile, nil, disruptionBudgets(objects), c.Pod}
+	return s, s.update(ctx)
+}
+
+// snapshotOf gives the snapshot that the frameworks of a scheduler share.
+func snapshotOf(sched *scheduler.Scheduler) *cache.Snapshot {
+	for _, profile := range sched.Profiles {
+		return profile.SnapshotSharedLister().(*cache.Snapshot)
+	}
+	return nil
+}
+
+// update brings the snapshot up to date with the cache, as the scheduler does at the start of each cycle.
+func (s *stock) update(ctx context.Context) (err error) {
+	snapshot := snapshotOf(s.scheduler)
+	if err := s.scheduler.Cache.UpdateSnapshot(klog.FromContext(ctx), snapshot); err != nil {
+		return err
+	}
+	s.nodes, err = snapshot.NodeInfos().List()
+	return err
 }
 
 // profileOf is the pod's profile; the first one for a pod that names no scheduler.
@@ -74,20 +85,18 @@ func profileOf(pod *v1.Pod, profiles []config.KubeSchedulerProfile) (config.Kube
 }
 
 func synced(
-	ctx context.Context, objects []runtime.Object, c *config.KubeSchedulerConfiguration, snapshot *cache.Snapshot,
+	ctx context.Context, objects []runtime.Object, c *config.KubeSchedulerConfiguration,
 ) (*scheduler.Scheduler, error) {
-	return syncedWith(ctx, fake.NewSimpleClientset(objects...), c, snapshot, nil)
+	return syncedWith(ctx, fake.NewSimpleClientset(objects...), c, nil)
 }
 
 func syncedWith(
-	ctx context.Context, client *fake.Clientset, c *config.KubeSchedulerConfiguration, snapshot *cache.Snapshot,
-	registry frameworkruntime.Registry,
+	ctx context.Context, client *fake.Clientset, c *config.KubeSchedulerConfiguration, registry frameworkruntime.Registry,
 ) (*scheduler.Scheduler, error) {
 	informers := scheduler.NewInformerFactory(client, 0, nil)
 	// Without a channel, because nothing would receive from it, and each event would block its sender for ever.
 	recorders := func(string) events.EventRecorderLogger { return &events.FakeRecorder{} }
 	sched, err := scheduler.New(ctx, client, informers, nil, recorders,
-		scheduler.WithNodeInfoSnapshot(snapshot),
 		scheduler.WithProfiles(c.Profiles...),
 		scheduler.WithFrameworkOutOfTreeRegistry(registry),
 		scheduler.WithParallelism(c.Parallelism),
