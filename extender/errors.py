@@ -22,7 +22,8 @@
     └── ClusterError            a call to the API server failed
         ├── Refused             the API server refused the call; nothing changed
         │   ├── Conflict        409: already bound, or recreated under the same name
-        │   └── NotFound        404
+        │   ├── NotFound        404
+        │   └── ExtenderRefused another extender was asked to bind the pod, and refused; also a BindingFailed
         └── OutcomeUnknown      the connection ended before the answer; the call may have taken effect
             └── ExtenderUnanswered  another extender was asked to bind the pod
 
@@ -176,6 +177,10 @@ class Conflict(Refused):
 
 class NotFound(Refused):
     """404: the object does not exist."""
+
+
+class ExtenderRefused(Refused, BindingFailed):
+    """Another extender was asked to bind the pod, and refused, so nothing was bound. No plugin is to blame."""
 
 
 class OutcomeUnknown(ClusterError):

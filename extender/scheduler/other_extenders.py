@@ -18,8 +18,8 @@ import numpy as np
 from extender.cache.placements import PodPlacement
 from extender.engine.decide import EXTENDER
 from extender.errors import (
-    BindingFailed,
     ExtenderError,
+    ExtenderRefused,
     ExtenderUnanswered,
     MalformedAnswer,
     OutcomeUnknown,
@@ -223,18 +223,28 @@ class ExtenderBinder:
         self._placement_of = placement_of
 
     def bind(self, binding: Binding, check: Check = always) -> None:
-        """Binds the pod. Raises BindingFailed if an extender refuses the bind, or the errors of ports.Binder."""
-        placement = self._placement_of(binding.uid)
-        for extender in self._extenders.binding(placement.info.pod) if placement else ():
-            try:
-                extender.bind(binding, check)
-            except Refused as error:
-                self._extenders.pass_over(extender, "bind", BindingFailed(str(error)))
-            except OutcomeUnknown as error:
-                self._extenders.pass_over(extender, "bind", ExtenderUnanswered(str(error)))
-            else:
-                return
-        self._binder.bind(binding, check)
+        """Binds the pod. Raises ExtenderRefused if an extender refuses the bind, or the errors of ports.Binder.
+
+        If an ignorable extender gives no answer, the next one is asked. A refusal after that settles nothing, because
+        the first extender may have bound the pod: it raises ExtenderUnanswered.
+        """
+        placement, unanswered = self._placement_of(binding.uid), None
+        try:
+            for extender in self._extenders.binding(placement.info.pod) if placement else ():
+                try:
+                    extender.bind(binding, check)
+                except Refused as error:
+                    self._extenders.pass_over(extender, "bind", ExtenderRefused(str(error), error.status))
+                except OutcomeUnknown as error:
+                    unanswered = ExtenderUnanswered(str(error))
+                    self._extenders.pass_over(extender, "bind", unanswered)
+                else:
+                    return
+            self._binder.bind(binding, check)
+        except Refused:
+            if unanswered is not None:
+                raise unanswered from None
+            raise
 
 
 def _refused(extender: Extender, answer: Filtered, table: Table, rows: Rows) -> dict[Refusal, list[int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from random import Random
 from typing import Any
 
@@ -12,15 +12,17 @@ import pytest
 
 from extender.cache.placements import PodPlacement
 from extender.cache.pod_states import PodState
+from extender.cluster.election.lease import Fence, LeaderBinder
 from extender.cluster.http.http_extender import HttpExtender
 from extender.engine.decide import SchedulingCycle
 from extender.engine.decision import Chosen, Failure
-from extender.errors import BindingFailed, ExtenderError, ExtenderUnanswered
+from extender.errors import Conflict, ExtenderError, ExtenderRefused, ExtenderUnanswered
 from extender.framework.profile import DEFAULT_LIMITS, Profile
 from extender.model.extender_config import ExtenderConfig
 from extender.plugins.node_resources_fit import NodeResourcesFitFilter
 from extender.plugins.node_unschedulable import NodeUnschedulable
 from extender.runtime.ports import Binding, Nominating
+from extender.runtime.unsettled import UnsettledWrites
 from extender.scheduler.other_extenders import Extender, ExtenderBinder, Extenders
 from extender.table import Table
 from extender.table.features import VERSIONS
@@ -392,7 +394,7 @@ def test_since_1_38_a_node_without_victims_is_not_nominated(started: Started, an
     ("answer", "fields", "error", "by_us"),
     [
         pytest.param({}, {}, None, False, id="it binds"),
-        pytest.param({"Error": "no"}, {}, BindingFailed, False, id="it refuses"),
+        pytest.param({"Error": "no"}, {}, ExtenderRefused, False, id="it refuses"),
         pytest.param(b"?", {}, ExtenderUnanswered, False, id="it may have bound"),
         pytest.param({"Error": "no"}, {"ignorable": True}, None, True, id="it refuses, and may be ignored"),
         pytest.param({}, {"managed_resources": frozenset({GPU})}, None, True, id="it is not interested"),
@@ -412,6 +414,40 @@ def test_bind(started: Started, answer: Any, fields: Any, error: type[ExtenderEr
     assert bound.bound == ([(pod.uid, "a")] if by_us else [])
     if "managed_resources" not in fields:
         assert fake.requests("bind") == [{"PodName": "p", "PodNamespace": "shop", "PodUID": pod.uid, "Node": "a"}]
+
+
+@pytest.mark.parametrize(
+    ("answers", "error", "is_settled"),
+    [
+        pytest.param([{"Error": "no"}], ExtenderRefused, True, id="refused in its answer"),
+        pytest.param([404], ExtenderRefused, True, id="refused by its status"),
+        pytest.param([500], ExtenderUnanswered, False, id="an error after which it may have bound"),
+        pytest.param([500, {"Error": "no"}], ExtenderUnanswered, False, id="passed over, and the next one refuses"),
+        pytest.param([500, {}], None, True, id="passed over, and the next one binds"),
+    ],
+)
+def test_only_a_bind_that_every_extender_refused_is_settled_at_once(
+    started: Started, answers: list[Any], error: type[ExtenderError] | None, is_settled: bool
+) -> None:
+    for number, answer in enumerate(answers, 1):
+        fake = started.add({"bind": answer}, ignorable=number < len(answers))
+        fake.status = answer if isinstance(answer, int) else 200
+    pod, writes = pod_info(make_pod("p", "shop").obj()), UnsettledWrites(10.0)
+    writes.vouch()
+    binder = ExtenderBinder(
+        FakeBinder(), Extenders(started.configured), {pod.uid: PodPlacement(pod, "a", PodState.ASSUMED)}.get
+    )
+    with pytest.raises(error) if error else nullcontext():
+        LeaderBinder(binder, Fence(writes, lambda: 1)).bind(Binding("shop", "p", pod.uid, "a"))
+    assert writes.nothing_unsettled() is is_settled
+
+
+def test_a_bind_that_an_ignored_extender_may_have_made_is_not_refused_by_a_conflict(started: Started) -> None:
+    started.add({"bind": {}}, ignorable=True).status = 500
+    pod, ours = pod_info(make_pod("p", "shop").obj()), FakeBinder(Conflict("pod p is already assigned to node a", 409))
+    placements = {pod.uid: PodPlacement(pod, "a", PodState.ASSUMED)}
+    with pytest.raises(ExtenderUnanswered):
+        ExtenderBinder(ours, Extenders(started.configured), placements.get).bind(Binding("shop", "p", pod.uid, "a"))
 
 
 def test_a_pod_that_is_gone_is_left_to_the_api_server(started: Started) -> None:
