@@ -10,6 +10,7 @@ from hashlib import sha256
 from typing import Any, TypeVar
 
 import msgspec
+import msgspec.inspect
 from msgspec.structs import replace
 
 from extender.errors import MalformedCluster
@@ -32,8 +33,15 @@ Spec = TypeVar("Spec", PodSpec, GroupSpec)
 SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 DEFAULT_SCHEDULER = "default-scheduler"
 _PREEMPTS = "PreemptLowerPriority"
-_TEXTS = frozenset(("labels", "annotations", "matchLabels", "nodeSelector"))
-_AMOUNTS = frozenset(("requests", "limits", "allocatable", "capacity", "overhead", "podFixed"))
+_ANY = msgspec.inspect.AnyType()
+# The zero values of Go. An amount may be a text or a number here, and null is 0.
+_ZEROS: Sequence[tuple[tuple[type[msgspec.inspect.Type], ...], object]] = (
+    ((msgspec.inspect.IntType, msgspec.inspect.FloatType), 0),
+    ((msgspec.inspect.StrType,), ""),
+    ((msgspec.inspect.BoolType,), False),
+    ((msgspec.inspect.StructType, msgspec.inspect.DictType), {}),
+    ((msgspec.inspect.CollectionType,), []),
+)
 _NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX_LENGTH = 5
@@ -109,7 +117,7 @@ def _converted(item: Mapping[str, Any], kind: type[T], place: str) -> T:
     try:
         obj = msgspec.convert(item, kind)
     except msgspec.ValidationError:
-        item = without_nulls(item)
+        item = without_nulls(item, msgspec.inspect.type_info(kind))
         try:
             obj = msgspec.convert(item, kind)
         except msgspec.ValidationError as error:
@@ -119,19 +127,33 @@ def _converted(item: Mapping[str, Any], kind: type[T], place: str) -> T:
     return obj
 
 
-def without_nulls(value: Any, field: str = "") -> Any:
-    """Returns the value as the API server decodes it: null is absent, or the empty value in a map of texts or amounts.
+def without_nulls(value: Any, shape: msgspec.inspect.Type = _ANY) -> Any:
+    """Returns the value as the API server decodes it: null is absent, or a zero value in a list or map.
 
     Args:
-        field: the name of the field that holds the value.
+        shape: the type of the value. In a value of any type, null is absent in maps, and stays in lists.
     """
+    shapes = shape.types if isinstance(shape, msgspec.inspect.UnionType) else (shape,)
     if isinstance(value, list):
-        return [without_nulls(each) for each in value]
+        of_item = next((each.item_type for each in shapes if isinstance(each, msgspec.inspect.CollectionType)), _ANY)
+        return [_zero(of_item) if item is None else without_nulls(item, of_item) for item in value]
     if not isinstance(value, Mapping):
         return value
-    empty = "" if field in _TEXTS else 0 if field in _AMOUNTS else None
-    known = {key: empty if inner is None else without_nulls(inner, str(key)) for key, inner in value.items()}
-    return {key: inner for key, inner in known.items() if inner is not None}
+    of_value = next((each.value_type for each in shapes if isinstance(each, msgspec.inspect.DictType)), None)
+    if of_value is not None:
+        return {key: _zero(of_value) if item is None else without_nulls(item, of_value) for key, item in value.items()}
+    structs = [each for each in shapes if isinstance(each, msgspec.inspect.StructType)]
+    fields = {field.encode_name: field.type for struct in structs for field in struct.fields}
+    return {key: without_nulls(item, fields.get(key, _ANY)) for key, item in value.items() if item is not None}
+
+
+def _zero(shape: msgspec.inspect.Type) -> Any:
+    """Returns the zero value of the type in Go, such as "" or {}; None for any type."""
+    shapes = shape.types if isinstance(shape, msgspec.inspect.UnionType) else (shape,)
+    for kinds, zero in _ZEROS:
+        if any(isinstance(each, kinds) for each in shapes):
+            return zero
+    return None
 
 
 def with_defaults(objects: Sequence[Object]) -> list[Object]:

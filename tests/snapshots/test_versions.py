@@ -42,6 +42,7 @@ def read_one(folder: Path, document: Object, form: str) -> Any:
 SLICE = {"driver": "d", "nodeName": "n", "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1}}
 BASIC = {"name": "gpu", "basic": {"attributes": {"model": {"string": "big"}}, "capacity": {"memory": {"value": "1Gi"}}}}
 REQUEST = {"name": "r", "deviceClassName": "c", "count": 2, "selectors": [{"cel": {"expression": "true"}}]}
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 EITHER = {"name": "e", "firstAvailable": [{"name": "a", "deviceClassName": "c"}]}
 
 
@@ -101,6 +102,21 @@ EITHER = {"name": "e", "firstAvailable": [{"name": "a", "deviceClassName": "c"}]
             obj("v1", "Node", spec=None, status={"allocatable": {"cpu": None}, "images": None}),
             obj("v1", "Node", status={"allocatable": {"cpu": 0}}),
             id="nulls in a node",
+        ),
+        pytest.param(
+            obj("v1", "Node", status={"conditions": [None], "images": [None, {"names": [None], "sizeBytes": 1}]}),
+            obj("v1", "Node", status={"conditions": [{}], "images": [{}, {"names": [""], "sizeBytes": 1}]}),
+            id="nulls in lists of a node",
+        ),
+        pytest.param(
+            obj("v1", "Pod", spec={"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [None]}}}}),
+            obj("v1", "Pod", spec={"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{}]}}}}),
+            id="null among the terms of a node affinity",
+        ),
+        pytest.param(
+            obj("v1", "LimitRange", spec={"limits": [{"type": "Container", "default": {"cpu": None}}]}),
+            obj("v1", "LimitRange", spec={"limits": [{"type": "Container", "default": {"cpu": 0}}]}),
+            id="a null amount in a list",
         ),
     ],
 )
