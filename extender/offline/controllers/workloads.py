@@ -240,6 +240,15 @@ def pods_of(state: ClusterState, target: str) -> list[PodInfo]:
     return infos
 
 
+def workload_name(pod: Pod, state: ClusterState) -> str:
+    """Returns what made the pod, such as `Deployment web`; "" if no controller did."""
+    owner = pod.controller
+    if owner is None:
+        return ""
+    deployment = _deployment_of(pod, owner.name, state) if owner.kind == ReplicaSet.__name__ else ""
+    return f"{_DEPLOYMENT} {deployment}" if deployment else f"{owner.kind} {owner.name}"
+
+
 def _deployment_of(pod: Pod, replica_set: str, state: ClusterState) -> str:
     """Returns the name of the Deployment that controls the pod's ReplicaSet; "" if no Deployment controls it.
 

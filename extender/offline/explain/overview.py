@@ -13,12 +13,13 @@ from extender.engine import DecisionLimit
 from extender.errors import DeadlineExceeded, RuleUnanswered, TooExpensive, explained
 from extender.model.pod import Pod
 from extender.model.selectors import EVERYTHING, Selector
+from extender.offline.controllers.workloads import workload_name
 from extender.offline.documents.codes import CauseCode
 from extender.offline.explain.condition import SchedulerCondition
 from extender.offline.explain.explanation import Explanation
 from extender.offline.explain.group import GroupExplanation
 from extender.offline.groups import GroupVerdicts
-from extender.offline.manifests.templates import POD_HASH
+from extender.offline.html.charts import by_cause
 from extender.offline.remarks import other_scheduler
 from extender.offline.state import ClusterState
 from extender.runtime.clock import SystemClock, known_so_far
@@ -223,9 +224,9 @@ def _judged(state: ClusterState, pod: Pod, groups: GroupVerdicts) -> PendingPod:
         # A rule's error says already what has not answered.
         is_of_rule = isinstance(error, RuleUnanswered)
         cause = str(error) if is_of_rule else explained("no verdict within its share of the time", error)
-        since = pod.metadata.creation_timestamp
+        since, workload = pod.metadata.creation_timestamp, workload_name(pod, state)
         return PendingPod(
-            pod.namespace, pod.name, since, CauseCode.NO_VERDICT, cause, cause, 0, 0, "", workload=_workload(pod)
+            pod.namespace, pod.name, since, CauseCode.NO_VERDICT, cause, cause, 0, 0, "", workload=workload
         )
 
 
@@ -268,28 +269,8 @@ def _summary(explanation: Explanation, state: ClusterState) -> PendingPod:
         len(decision.nodes),
         preempts or "",
         explanation.condition,
-        _workload(pod),
+        workload_name(pod, state),
     )
-
-
-def _workload(pod: Pod) -> str:
-    """Returns the kind and name of the pod's controller; of its Deployment, if that named the ReplicaSet."""
-    owner = pod.controller
-    if owner is None:
-        return ""
-    template_hash = pod.labels.get(POD_HASH)
-    if owner.kind == "ReplicaSet" and template_hash and owner.name.endswith(f"-{template_hash}"):
-        return f"Deployment {owner.name.removesuffix(f'-{template_hash}')}"
-    return f"{owner.kind} {owner.name}"
-
-
-def _folded(pods: Iterable[PendingPod]) -> Iterable[list[PendingPod]]:
-    """Groups the pods of a workload whose lines differ in nothing but names and ages."""
-    siblings: dict[object, list[PendingPod]] = {}
-    for pod in pods:
-        line = pod.namespace, pod.workload or pod.name, pod.verdict, pod.blocker
-        siblings.setdefault(line, []).append(pod)
-    return siblings.values()
 
 
 def _row(group: PendingGroup) -> tuple[str, ...]:
@@ -336,9 +317,6 @@ def as_text(
     if not pods:
         yield printable(if_none)
         return
-    by_cause: dict[str, list[PendingPod]] = {}
-    for pod in pods:
-        by_cause.setdefault(pod.cause, []).append(pod)
     yield f"{counted(len(pods), 'pending pod')}{_causes(pods)}"
     if groups:
         yield ""
@@ -346,11 +324,12 @@ def as_text(
         yield from aligned(
             [("  GROUP", "POLICY", "SCHEDULED", "WAITING", "THAT FIT", "BLOCKED BY"), *map(_row, groups)]
         )
-    for cause, its_pods in by_cause.items():
+    for cause, count, rows in by_cause([pod.to_dict() for pod in pods]):
         yield ""
-        yield printable(f"{cause}: {counted(len(its_pods), 'pod')}")
+        yield printable(f"{cause}: {counted(count, 'pod')}")
         lines = [("  NAMESPACE", "NAME", "AGE", "NODES", "BLOCKED BY")]
-        for pod, *others in _folded(its_pods):
+        for (position, _), *others in rows:
+            pod = pods[position]
             name = f"{pod.name} and {len(others)} more of {pod.workload}" if others else pod.name
             created = age_of(pod.since, now) if pod.since else "<unknown>"
             written = pod.condition.since if pod.condition else None

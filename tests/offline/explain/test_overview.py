@@ -60,6 +60,25 @@ def test_pods_of_a_workload_with_the_same_line_are_one_line() -> None:
     assert (count, sorted(map(len, rows))) == (5, [1, 1, 3])
 
 
+def test_pods_of_two_replica_sets_of_a_deployment_are_one_line() -> None:
+    owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "d", "controller": True}
+    sets = [
+        {
+            "apiVersion": "apps/v1",
+            "kind": "ReplicaSet",
+            "metadata": {"name": name, "namespace": "shop", "uid": name, "ownerReferences": [owner]},
+        }
+        for name in ("web-old", "web-new")
+    ]
+    pods = [
+        make_pod(f"{name}-x", "shop").owner("ReplicaSet", name).req(cpu="9").obj() for name in ("web-old", "web-new")
+    ]
+    pending = Cluster.from_objects([NODE, *sets, *pods]).explain_pending()
+    assert {each.workload for each in pending} == {"Deployment web"}
+    [line] = [line for line in as_text(pending, [], NOW) if line.startswith("  shop")]
+    assert " and 1 more of Deployment web " in line
+
+
 @pytest.mark.parametrize(
     ("namespace", "is_selected", "line"),
     [
