@@ -122,7 +122,8 @@ class FollowedVersion:
         if reported.startswith(_UNKNOWN):
             return
         version, note = followed(reported)
-        is_first, self._last = version != self._last, version
+        is_first = version != self._last
+        self._last = version
         if is_first or version == self.settings.kubernetes_version:
             return
         try:
