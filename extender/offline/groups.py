@@ -17,6 +17,7 @@ from typing import NamedTuple
 from extender.engine import Engine
 from extender.engine.decision import Chosen, Failure
 from extender.engine.group_members import common_rejection, member_failures
+from extender.errors import DeadlineExceeded
 from extender.groups import Composite, GroupDecision, GroupStatus, Leaf, Tree, member_failure
 from extender.groups.decision import leaf_decisions
 from extender.groups.group_tree import excess, leaves, too_deep, waiting_members
@@ -274,22 +275,32 @@ class GroupVerdict:
 
 
 class GroupVerdicts:
-    """Decides about each group of a cluster once, at the first request for it; the cluster must not change."""
+    """Decides about each group of a cluster once, at the first request for it; the cluster must not change.
+
+    A group that took too long is not tried again for its other members.
+    """
 
     def __init__(self, state: ClusterState) -> None:
         self.membership = Membership(state)
         self._state = state
         self._verdicts: dict[tuple[str, str], GroupVerdict] = {}
+        self._late: dict[tuple[str, str], DeadlineExceeded] = {}
 
     def of(self, pod: Pod) -> GroupVerdict:
-        """Returns the verdict on the root group of a member."""
+        """Returns the verdict on the root group of a member. Raises DeadlineExceeded."""
         return self.of_root(self.membership.root_of(pod))
 
     def of_root(self, root: PodGroup | CompositePodGroup | MissingGroup) -> GroupVerdict:
-        """Returns the verdict on a root group; `root` may name a group that does not exist."""
+        """Returns the verdict on a root group; `root` may name a group that does not exist. Raises DeadlineExceeded."""
         identity = root.kind if isinstance(root, MissingGroup) else type(root).__name__, root.key
+        if identity in self._late:
+            raise self._late[identity]
         if identity not in self._verdicts:
-            self._verdicts[identity] = self._decided(root)
+            try:
+                self._verdicts[identity] = self._decided(root)
+            except DeadlineExceeded as error:
+                self._late[identity] = error
+                raise
         return self._verdicts[identity]
 
     def _decided(self, root: PodGroup | CompositePodGroup | MissingGroup) -> GroupVerdict:

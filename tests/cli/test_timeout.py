@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from extender.runtime.questions import in_child
-from tests.builders import make_node, make_pod
+from tests.builders import make_node, make_pod, make_pod_group
 from tests.running import EXTENDER
 
 pytestmark = pytest.mark.processes
@@ -101,6 +101,29 @@ def test_a_list_names_the_pod_that_takes_too_long_and_answers_the_others(hard: P
     assert late == "no verdict within its share of the time: the claim ml/rc took the time; pod ml/p needs it"
     assert set(blockers) == {f"easy-{n}" for n in range(5)}
     assert all("affinity/selector" in blocker for blocker in blockers.values())
+
+
+def test_a_list_names_the_group_that_takes_too_long_once(hard: Path, tmp_path: Path) -> None:
+    *items, pod = json.loads(hard.read_text())["items"]
+    group = {"schedulingGroup": {"podGroupName": "g"}}
+    members = [
+        {**pod, "metadata": {**pod["metadata"], "name": f"m-{n}", "uid": f"m-{n}"}, "spec": {**pod["spec"], **group}}
+        for n in range(4)
+    ]
+    path = tmp_path / "cluster.json"
+    path.write_text(cluster_of(*items, make_pod_group("g", 4, namespace="ml"), *members))
+    done = subprocess.run(
+        [EXTENDER, "explain", "-A", "--cluster", path, "--timeout", "20", "-o", "json"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    answer = json.loads(done.stdout)
+    [summary] = answer["groups"]
+    late = "no verdict within its share of the time: the claim ml/rc took the time"
+    assert (summary["name"], summary["code"], summary["waiting"]) == ("g", "NoVerdict", 4)
+    assert summary["blocker"].startswith(late)
+    assert [each["blocker"].startswith(late) for each in answer["pending"]] == [True] * 4
 
 
 def test_each_case_of_a_batch_has_its_own_time(hard: Path) -> None:

@@ -18,7 +18,7 @@ from extender.offline.documents.codes import CauseCode
 from extender.offline.explain.condition import SchedulerCondition
 from extender.offline.explain.explanation import Explanation
 from extender.offline.explain.group import GroupExplanation
-from extender.offline.groups import GroupVerdicts
+from extender.offline.groups import GroupVerdicts, MissingGroup
 from extender.offline.html.charts import by_cause
 from extender.offline.remarks import other_scheduler
 from extender.offline.state import ClusterState
@@ -140,12 +140,30 @@ def pending(
 def _pending_groups(state: ClusterState, groups: GroupVerdicts, pods: Iterable[PendingPod]) -> list[PendingGroup]:
     """Returns the root groups of these pods, except groups whose members could all be placed now."""
     judged = [state.infos[f"{pod.namespace}/{pod.name}"].pod for pod in pods]
-    verdicts = {
-        (verdict.kind, verdict.key): verdict
-        for pod in judged
-        if pod.group_key is not None and not pod.terminating and not (verdict := groups.of(pod)).fits
-    }
-    return [_group_summary(GroupExplanation(state, groups, verdicts[identity])) for identity in sorted(verdicts)]
+    members: dict[tuple[str, str], list[Pod]] = {}
+    for pod in judged:
+        if pod.group_key is not None and not pod.terminating:
+            root = groups.membership.root_of(pod)
+            kind = root.kind if isinstance(root, MissingGroup) else type(root).__name__
+            members.setdefault((kind, root.key), []).append(pod)
+    summaries = (_judged_group(state, groups, *identity, members[identity]) for identity in sorted(members))
+    return [summary for summary in summaries if summary is not None]
+
+
+def _judged_group(
+    state: ClusterState, groups: GroupVerdicts, kind: str, key: str, members: Sequence[Pod]
+) -> PendingGroup | None:
+    """Returns the summary of one group; None if its members could all be placed now. See `_judged`."""
+    try:
+        with _share_of_time(state.engine.limit):
+            verdict = groups.of(members[0])
+            return None if verdict.fits else _group_summary(GroupExplanation(state, groups, verdict))
+    except TooExpensive:
+        raise
+    except DeadlineExceeded as error:
+        namespace, _, name = key.partition("/")
+        blocker = _late_text(error)
+        return PendingGroup(kind, namespace, name, "", 0, len(members), 0, CauseCode.NO_VERDICT, blocker)
 
 
 def _group_summary(explanation: GroupExplanation) -> PendingGroup:
@@ -221,13 +239,17 @@ def _judged(state: ClusterState, pod: Pod, groups: GroupVerdicts) -> PendingPod:
     except TooExpensive:
         raise
     except DeadlineExceeded as error:
-        # A rule's error says already what has not answered.
-        is_of_rule = isinstance(error, RuleUnanswered)
-        cause = str(error) if is_of_rule else explained("no verdict within its share of the time", error)
+        cause = _late_text(error)
         since, workload = pod.metadata.creation_timestamp, workload_name(pod, state)
         return PendingPod(
             pod.namespace, pod.name, since, CauseCode.NO_VERDICT, cause, cause, 0, 0, "", workload=workload
         )
+
+
+def _late_text(error: DeadlineExceeded) -> str:
+    if isinstance(error, RuleUnanswered):  # it says already what has not answered
+        return str(error)
+    return explained("no verdict within its share of the time", error)
 
 
 def _summary(explanation: Explanation, state: ClusterState) -> PendingPod:
