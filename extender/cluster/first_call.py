@@ -1,4 +1,4 @@
-"""What commands need when they call an API server for the first time: a short limit, advice, and the version."""
+"""Makes the first call to an API server, for commands: with a short limit, advice on a failure, and the version."""
 
 from __future__ import annotations
 
