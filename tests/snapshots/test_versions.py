@@ -113,11 +113,6 @@ EITHER = {"name": "e", "firstAvailable": [{"name": "a", "deviceClassName": "c"}]
             obj("v1", "Pod", spec={"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{}]}}}}),
             id="null among the terms of a node affinity",
         ),
-        pytest.param(
-            obj("v1", "LimitRange", spec={"limits": [{"type": "Container", "default": {"cpu": None}}]}),
-            obj("v1", "LimitRange", spec={"limits": [{"type": "Container", "default": {"cpu": 0}}]}),
-            id="a null amount in a list",
-        ),
     ],
 )
 def test_an_older_version_is_read_as_the_new_one(tmp_path: Path, old: Object, new: Object, form: str) -> None:
