@@ -266,6 +266,7 @@ def _show_decisions(
 
 def _list(source: Source, namespace: str, selector: Selector | None, sort_by: JsonPath | None, output: Output) -> None:
     from extender.offline.explain.overview import as_text, none_pending, pending
+    from extender.offline.remarks import unasked_plugins
 
     state, unread = source.load(namespace=namespace, needs_nodes=False)
     result = pending(state, namespace, Progress("pending pods"), selector=selector)
@@ -278,7 +279,8 @@ def _list(source: Source, namespace: str, selector: Selector | None, sort_by: Js
         datetime.now(UTC),
         if_none=none_pending(state, namespace, is_selected=selector is not None),
     )
-    print_answer(lines, DocumentKind.PENDING_PODS, document, unread, output, "pending.html")
+    notes = [*unread, *unasked_plugins(state, [state.infos[f"{pod.namespace}/{pod.name}"].pod for pod in result.pods])]
+    print_answer(lines, DocumentKind.PENDING_PODS, document, notes, output, "pending.html")
 
 
 def _explain_group(source: Source, kind: str, key: str, changes: bool, output: Output) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from extender.model.devices import ResourceSlice
 from extender.model.pod import Pod
 from extender.offline.state import ClusterState
+from extender.plugins.users.predicate import CustomPredicate
 from extender.runtime.text import counted
 
 
@@ -24,7 +25,7 @@ def remarks_on(state: ClusterState, pods: Sequence[Pod]) -> list[str]:
         for name, count in sorted(schedulers.items())
     ]
     claims = [*failing_reserve(state, pods), *invalid_policies(state, pods)]
-    return [*judged, *unasked_extenders(state, pods), *claims]
+    return [*judged, *unasked_extenders(state, pods), *unasked_plugins(state, pods), *claims]
 
 
 def other_scheduler(pod: Pod, state: ClusterState) -> str | None:
@@ -38,6 +39,15 @@ def unasked_extenders(state: ClusterState, pods: Sequence[Pod]) -> Iterator[str]
     for extender in state.profiles.extenders:
         if any(map(extender.is_interested, pods)):
             yield f"the extender {extender.url_prefix} is not asked here: it may refuse or prefer nodes"
+
+
+def unasked_plugins(state: ClusterState, pods: Iterable[Pod]) -> Iterator[str]:
+    """Yields a remark on each profile of these pods that runs no in-tree filter, as a policy for a webhook does."""
+    profiles = {profile.name: profile for profile in map(state.profiles.of, pods)}
+    for name, profile in profiles.items():
+        if all(isinstance(predicate, CustomPredicate) for predicate in profile.predicates):
+            own = "only the policy's own rules were asked" if profile.predicates else "no filter was asked"
+            yield f"profile {name} runs no in-tree filter: {own}, and room, taints and affinity were not checked"
 
 
 def invalid_policies(state: ClusterState, pods: Iterable[Pod]) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender import Cluster
+from extender import Cluster, Node, Pod, predicate
 from extender.offline.nodes import all_nodes
 from extender.offline.state import ClusterState
 from extender.policy.loading import read
@@ -36,7 +36,14 @@ POLICY = {
         }
     ],
 }
+RULE = "tests.offline.test_remarks:small"
+NOTHING = {"disabled": [{"name": "*"}]}
 NOT_ASKED = f"the extender {URL} is not asked here: it may refuse or prefer nodes"
+
+
+@predicate
+def small(pod: Pod, node: Node) -> bool:
+    return True
 
 
 def with_policy(*objects: Object) -> Cluster:
@@ -150,3 +157,26 @@ def test_a_note_says_that_a_file_has_no_claims(pod: Object, kind: str) -> None:
 def test_a_node_that_takes_no_pods_is_not_ready(node: NodeBuilder) -> None:
     objects = with_defaults([obj for obj in [to_object(node.obj(), "node")] if obj])
     assert not all_nodes(ClusterState(objects))["nodes"][0]["ready"]
+
+
+@pytest.mark.parametrize(
+    ("plugins", "asked"),
+    [
+        pytest.param(
+            {"multiPoint": NOTHING, "filter": {"enabled": [{"name": RULE}]}},
+            "only the policy's own rules were asked",
+            id="rules alone",
+        ),
+        pytest.param({"multiPoint": NOTHING}, "no filter was asked", id="no plugins"),
+        pytest.param({"filter": {"enabled": [{"name": RULE}]}}, None, id="rules beside the in-tree plugins"),
+        pytest.param({"filter": {"disabled": [{"name": "NodeName"}]}}, None, id="most in-tree plugins"),
+    ],
+)
+def test_a_policy_without_in_tree_filters_is_said_to_check_nothing_else(plugins: Object, asked: str | None) -> None:
+    profiles = read({**POLICY, "extenders": [], "profiles": [{"plugins": plugins}]}).scheduler_profiles()
+    pod = make_pod("p").req(cpu="9").obj()
+    cluster = Cluster.from_objects([NODE, pod], profiles)
+    note = f"profile default-scheduler runs no in-tree filter: {asked}, and room, taints and affinity were not checked"
+    expected = [note] if asked else []
+    assert cluster.explain("default/p").notes == expected
+    assert cluster.simulate().notes == expected

@@ -31,7 +31,13 @@ from extender.offline.groups import GroupVerdict, GroupVerdicts
 from extender.offline.html import rendering
 from extender.offline.manifests.templates import Workload
 from extender.offline.nodes import all_nodes
-from extender.offline.remarks import failing_reserve, invalid_policies, other_scheduler, unasked_extenders
+from extender.offline.remarks import (
+    failing_reserve,
+    invalid_policies,
+    other_scheduler,
+    unasked_extenders,
+    unasked_plugins,
+)
 from extender.offline.state import ClusterState
 from extender.preemption import Candidate
 from extender.runtime.clock import known_so_far
@@ -308,7 +314,8 @@ def status_notes(pod: Pod, state: ClusterState) -> tuple[list[str], bool]:
         outcome = "which the scheduler tries first" if is_tried else "so the scheduler tries the other nodes"
         notes.append(f"it is nominated to {_node_text(nominated, state)}, {outcome}")
     if not state.nodes_unread:
-        notes += [*unasked_extenders(state, [pod]), *failing_reserve(state, [pod]), *invalid_policies(state, [pod])]
+        notes += [*unasked_extenders(state, [pod]), *unasked_plugins(state, [pod])]
+        notes += [*failing_reserve(state, [pod]), *invalid_policies(state, [pod])]
         notes += _missing_claim_kinds(pod, state)
     return notes, is_excluded
 
