@@ -18,7 +18,7 @@ from extender.cli.listing import in_order, selector_of
 from extender.cli.main import cli
 from tests.builders import make_node, make_pod
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 EXAMPLE = str(ROOT / "extender/offline/example.yaml")
 FORMATS = ["table", "wide", "name", "json", "yaml", "jsonpath=TEMPLATE"]
 

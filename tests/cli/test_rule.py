@@ -17,7 +17,7 @@ from extender.policy.loading import load
 
 MISSPELT = "r.py:4: AttributeError: 'Pod' object has no attribute 'lables' (did you mean labels?)"
 NO_ANSWER = "r.py:2: TypeError: a predicate of (pod, node) must return True, False, None or a reason, not 3"
-EXAMPLE = Path(__file__).parents[3] / "extender" / "offline" / "example.yaml"
+EXAMPLE = Path(__file__).parents[2] / "extender" / "offline" / "example.yaml"
 
 
 def run(*arguments: str) -> Result:
