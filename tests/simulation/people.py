@@ -252,7 +252,10 @@ class Misfortune:
         self._network.without_leases = None
 
     def _skew(self) -> None:
-        self._random.choice(self._processes()).skew = self._random.uniform(-3600, 3600)
+        """Sets somebody's wall clock; not that of a machine that is suspended, because nothing runs there."""
+        process, skew = self._random.choice(self._processes()), self._random.uniform(-3600, 3600)
+        if process.suspended_until <= self._simulation.now:
+            process.skew = skew
 
 
 def _key(pod: Json) -> str:

@@ -35,6 +35,7 @@ class Process:
         skew: what its wall clock is ahead, in seconds.
         ending: it was asked to end.
         paused_until: it stands still till then (SIGSTOP), in true seconds.
+        suspended_until: its machine is suspended till then, in true seconds.
         suspended_seconds: for how long its monotonic clock has stood still, with its machine.
         boot_lost_seconds: for how much of that its boot clock has, too.
         facts: what the simulation wants to know of it.
@@ -47,6 +48,7 @@ class Process:
     alive: bool = True
     ending: bool = False
     paused_until: float = 0.0
+    suspended_until: float = 0.0
     suspended_seconds: float = 0.0
     boot_lost_seconds: float = 0.0
     tasks: list[Task] = field(default_factory=list)
@@ -148,7 +150,8 @@ class Simulation:
 
     def suspend(self, process: Process, seconds: float, *, boot_clock_stops: bool) -> None:
         """Its machine sleeps for so long, and its clocks with it."""
-        process.paused_until = max(process.paused_until, self.now + seconds)
+        process.suspended_until = max(process.suspended_until, self.now + seconds)
+        process.paused_until = max(process.paused_until, process.suspended_until)
         process.suspended_seconds += seconds
         process.boot_lost_seconds += seconds * boot_clock_stops
 
