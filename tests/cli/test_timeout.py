@@ -34,17 +34,28 @@ def cluster_of(*items: dict[str, Any]) -> str:
 
 
 def hard_cluster() -> str:
-    """A pod whose claim has 17 requests with a constraint that no 17 of 100 devices satisfy."""
+    """A pod whose claim has 17 requests with a constraint that no 17 of 100 devices satisfy, on any of four nodes.
+
+    The search on one node ends after some seconds, as in kube-scheduler.
+    """
+    nodes = ("n", "n-2", "n-3", "n-4")
     devices = [
         {"name": f"g{n}", "attributes": {"a": {"int": n % 7}, "b": {"int": n}, "z": {"int": n % 5}}} for n in range(100)
     ]
-    pool = {"name": "n", "generation": 1, "resourceSliceCount": 1}
-    slices = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceSlice",
-        "metadata": {"name": "s"},
-        "spec": {"driver": "d.example.com", "nodeName": "n", "pool": pool, "devices": devices},
-    }
+    slices = [
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceSlice",
+            "metadata": {"name": f"s-{node}"},
+            "spec": {
+                "driver": "d.example.com",
+                "nodeName": node,
+                "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+                "devices": devices,
+            },
+        }
+        for node in nodes
+    ]
     device_class = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {}}
     requests = [
         {
@@ -59,7 +70,7 @@ def hard_cluster() -> str:
     claim = device_claim("rc", requests, constraints=[{"matchAttribute": "d.example.com/a"}])
     pod = make_pod("p", namespace="ml").obj()
     pod["spec"]["resourceClaims"] = [{"name": "x", "resourceClaimName": "rc"}]
-    return cluster_of(make_node("n").obj(), device_class, slices, claim, pod)
+    return cluster_of(*(make_node(node).obj() for node in nodes), device_class, *slices, claim, pod)
 
 
 @pytest.fixture(scope="module")
@@ -85,18 +96,24 @@ def test_a_question_ends_in_time_and_says_what_took_it(hard: Path, arguments: tu
     assert done.stderr == f"error: {printed} (--timeout sets the limit)\n"
 
 
-def test_a_list_names_the_pod_that_takes_too_long_and_answers_the_others(hard: Path, tmp_path: Path) -> None:
-    items = json.loads(hard.read_text())["items"]
-    easy = [make_pod(f"easy-{n}", namespace="ml").node_selector(none="here").obj() for n in range(5)]
-    path = tmp_path / "cluster.json"
-    path.write_text(cluster_of(*items, *easy))
+def listed(path: Path) -> dict[str, Any]:
+    """Returns the list of all pending pods of a cluster, as JSON."""
     done = subprocess.run(
         [EXTENDER, "explain", "-A", "--cluster", path, "--timeout", "20", "-o", "json"],
         capture_output=True,
         text=True,
         check=False,
     )
-    blockers = {each["name"]: each["blocker"] for each in json.loads(done.stdout)["pending"]}
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def test_a_list_names_the_pod_that_takes_too_long_and_answers_the_others(hard: Path, tmp_path: Path) -> None:
+    items = json.loads(hard.read_text())["items"]
+    easy = [make_pod(f"easy-{n}", namespace="ml").node_selector(none="here").obj() for n in range(5)]
+    path = tmp_path / "cluster.json"
+    path.write_text(cluster_of(*items, *easy))
+    blockers = {each["name"]: each["blocker"] for each in listed(path)["pending"]}
     late = blockers.pop("p")
     assert late == "no verdict within its share of the time: the claim ml/rc took the time; pod ml/p needs it"
     assert set(blockers) == {f"easy-{n}" for n in range(5)}
@@ -112,13 +129,7 @@ def test_a_list_names_the_group_that_takes_too_long_once(hard: Path, tmp_path: P
     ]
     path = tmp_path / "cluster.json"
     path.write_text(cluster_of(*items, make_pod_group("g", 4, namespace="ml"), *members))
-    done = subprocess.run(
-        [EXTENDER, "explain", "-A", "--cluster", path, "--timeout", "20", "-o", "json"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    answer = json.loads(done.stdout)
+    answer = listed(path)
     [summary] = answer["groups"]
     late = "no verdict within its share of the time: the claim ml/rc took the time"
     assert (summary["name"], summary["code"], summary["waiting"]) == ("g", "NoVerdict", 4)
