@@ -194,7 +194,7 @@ class Recorder:
         self._clock = clock
         self._dropped = dropped
         self._limit_bytes = limit_bytes
-        # The waiting entries and their sizes. A str is a new policy, which applies to all later entries.
+        # The waiting entries and their sizes. A dict has settings that change for all later entries.
         self._entries: deque[tuple[LinesOf | dict[str, str], int]] = deque()
         self._lock = threading.Lock()
         self._waiting_bytes = 0
