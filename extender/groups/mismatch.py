@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from extender.groups.group_tree import Composite, Tree, leaves, waiting_members
+from extender.groups.group_tree import Composite, Leaf, Tree, leaves, waiting_members
 from extender.model.pod_groups import MAX_TREE_DEPTH, CompositePodGroup, GroupName, PodGroup, SchedulingGroup
 from extender.table import PodInfo
 from extender.table.features import FeatureGates
 
-PlacedMembers = Callable[[PodGroup], Iterable[PodInfo]]
-"""Returns the members of a PodGroup that have a node."""
+PlacedMembers = Callable[[Leaf], Iterable[PodInfo]]
+"""Returns the members of a PodGroup that have a node, the `scheduled` ones."""
 
 
 def mismatch(tree: Tree, placed: PlacedMembers, features: FeatureGates) -> str | None:
@@ -26,7 +26,7 @@ def mismatch(tree: Tree, placed: PlacedMembers, features: FeatureGates) -> str |
     if features.behaviours.whole_trees_are_validated:
         expected = tree.group.spec.preemption_policy or preemption_policy(waiting[0].pod.spec.preemption_policy)
         return next(_Validation(tree, waiting[0], expected, placed).faults(), None)
-    scheduled = chain.from_iterable(placed(leaf.group) for leaf in leaves(tree))
+    scheduled = chain.from_iterable(map(placed, leaves(tree)))
     return _mismatch_of_pods(tree.group, [*waiting, *scheduled], features)
 
 
@@ -62,7 +62,7 @@ class _Validation:
             if isinstance(below, Composite):
                 pending.extend((child, below.group, level + 1) for child in reversed(below.children))
             else:
-                for info in chain(below.waiting, self.placed(below.group)):
+                for info in chain(below.waiting, self.placed(below)):
                     yield from self._of_pod(info)
 
     def _of_child(self, group: PodGroup | CompositePodGroup, parent: CompositePodGroup) -> Iterator[str]:

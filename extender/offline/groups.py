@@ -153,7 +153,10 @@ def _created(obj: Object) -> tuple[str, str]:
 
 def root_name(objects: Objects, key: str) -> GroupName:
     """Returns the name of the PodGroup's root group, or of the first missing group on the way to the root."""
-    root = _root_of(objects, key)
+    return _name_of(_root_of(objects, key))
+
+
+def _name_of(root: PodGroup | CompositePodGroup | MissingGroup) -> GroupName:
     return GroupName(root.kind, root.key) if isinstance(root, MissingGroup) else GroupName.of(root)
 
 
@@ -191,12 +194,10 @@ def _root_above(objects: Objects, group: PodGroup | CompositePodGroup) -> PodGro
 
 def obstacle(tree: Tree, state: ClusterState) -> Obstacle | None:
     """Returns the reason why schedulers do not try the group; None if there is no such reason."""
-    features = state.profiles.features
-    fault = mismatch(tree, lambda group: _placed(state, group), features)
     if (deepest := excess(tree)) is not None:
-        text = f"{too_deep(deepest)}: the whole tree is not tried"
-        is_tried = features.behaviours.whole_trees_are_validated
-        return Obstacle(CauseCode.NO_GROUP, fault if is_tried and fault is not None else text)
+        is_tried = state.profiles.features.behaviours.whole_trees_are_validated
+        fault = _mismatch(tree, state) if is_tried else None
+        return Obstacle(CauseCode.NO_GROUP, fault or f"{too_deep(deepest)}: the whole tree is not tried")
     infos = waiting_members(tree)
     for pod in (info.pod for info in infos):
         if pod.spec.scheduling_gates:
@@ -206,11 +207,17 @@ def obstacle(tree: Tree, state: ClusterState) -> Obstacle | None:
     enforces_gangs = not infos or state.profiles.of(infos[0].pod).enforces_gangs
     if enforces_gangs and (shortage := _shortage(tree)) is not None:
         return Obstacle(CauseCode.SHORT_OF_PODS, shortage)
+    fault = _mismatch(tree, state)
     return None if fault is None else Obstacle(CauseCode.DIFFERENT_MEMBERS, fault)
 
 
-def _placed(state: ClusterState, group: PodGroup) -> Iterator[PodInfo]:
-    return (info for info in state.infos.values() if info.pod.group_key == group.key and info.pod.node_name)
+def _mismatch(tree: Tree, state: ClusterState) -> str | None:
+    pods = state.table.pods
+
+    def placed(leaf: Leaf) -> Iterator[PodInfo]:
+        return map(pods.info, sorted(pods.slot_of[uid] for uid in leaf.scheduled if uid in pods.slot_of))
+
+    return mismatch(tree, placed, state.profiles.features)
 
 
 def lacks_pods(leaf: Leaf) -> int:
@@ -283,8 +290,8 @@ class GroupVerdicts:
     def __init__(self, state: ClusterState) -> None:
         self.membership = Membership(state)
         self._state = state
-        self._verdicts: dict[tuple[str, str], GroupVerdict] = {}
-        self._late: dict[tuple[str, str], DeadlineExceeded] = {}
+        self._verdicts: dict[GroupName, GroupVerdict] = {}
+        self._late: dict[GroupName, DeadlineExceeded] = {}
 
     def of(self, pod: Pod) -> GroupVerdict:
         """Returns the verdict on the root group of a member. Raises DeadlineExceeded."""
@@ -292,16 +299,16 @@ class GroupVerdicts:
 
     def of_root(self, root: PodGroup | CompositePodGroup | MissingGroup) -> GroupVerdict:
         """Returns the verdict on a root group; `root` may name a group that does not exist. Raises DeadlineExceeded."""
-        identity = root.kind if isinstance(root, MissingGroup) else type(root).__name__, root.key
-        if identity in self._late:
-            raise self._late[identity]
-        if identity not in self._verdicts:
+        name = _name_of(root)
+        if name in self._late:
+            raise self._late[name]
+        if name not in self._verdicts:
             try:
-                self._verdicts[identity] = self._decided(root)
+                self._verdicts[name] = self._decided(root)
             except DeadlineExceeded as error:
-                self._late[identity] = error
+                self._late[name] = error
                 raise
-        return self._verdicts[identity]
+        return self._verdicts[name]
 
     def _decided(self, root: PodGroup | CompositePodGroup | MissingGroup) -> GroupVerdict:
         if not isinstance(root, MissingGroup):

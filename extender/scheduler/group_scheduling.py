@@ -165,7 +165,7 @@ class GroupScheduler:
             self._fail(members, tree, began_at)
             return GroupOutcome.REJECTED
         groups, features = placing.cache.groups, placing.cache.features
-        if (fault := mismatch(tree, lambda group: groups.get(group.key).scheduled.values(), features)) is not None:
+        if (fault := mismatch(tree, lambda leaf: groups.get(leaf.group.key).scheduled.values(), features)) is not None:
             is_invalid = features.behaviours.whole_trees_are_validated
             return self._refuse(tree, members, Failure(fault), began_at, is_invalid=is_invalid)
         name = members[0].info.pod.spec.scheduler_name

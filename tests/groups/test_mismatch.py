@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from extender.groups.group_tree import Tree, leaves
+from extender.groups.group_tree import Leaf, Tree, leaves
 from extender.groups.mismatch import mismatch
-from extender.model.pod_groups import PodGroup
 from extender.table import PodInfo
 from extender.table.features import VERSIONS
 from tests.builders import Object, PodBuilder, make_composite_pod_group, make_pod, make_pod_group
@@ -34,8 +33,8 @@ def fault(*objects: Object | PodBuilder, version: str = "1.38") -> str | None:
     built = [each.obj() if isinstance(each, PodBuilder) else each for each in objects]
     infos = [pod_info(each) for each in built if each["kind"] == "Pod" and each["spec"].get("nodeName")]
 
-    def placed(of: PodGroup) -> list[PodInfo]:
-        return [info for info in infos if info.pod.group_key == of.key]
+    def placed(leaf: Leaf) -> list[PodInfo]:
+        return [info for info in infos if info.pod.group_key == leaf.group.key]
 
     return mismatch(tree(*built), placed, VERSIONS[version].features)
 

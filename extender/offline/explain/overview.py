@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 from extender.engine import DecisionLimit
 from extender.errors import DeadlineExceeded, RuleUnanswered, TooExpensive, explained
 from extender.model.pod import Pod
+from extender.model.pod_groups import GroupName
 from extender.model.selectors import EVERYTHING, Selector
 from extender.offline.controllers.workloads import workload_name
 from extender.offline.documents.codes import CauseCode
 from extender.offline.explain.condition import SchedulerCondition
 from extender.offline.explain.explanation import Explanation
 from extender.offline.explain.group import GroupExplanation
-from extender.offline.groups import GroupVerdicts, MissingGroup
+from extender.offline.groups import GroupVerdicts, root_name
 from extender.offline.html.charts import by_cause
 from extender.offline.remarks import other_scheduler
 from extender.offline.state import ClusterState
@@ -140,18 +141,16 @@ def pending(
 def _pending_groups(state: ClusterState, groups: GroupVerdicts, pods: Iterable[PendingPod]) -> list[PendingGroup]:
     """Returns the root groups of these pods, except groups whose members could all be placed now."""
     judged = [state.infos[f"{pod.namespace}/{pod.name}"].pod for pod in pods]
-    members: dict[tuple[str, str], list[Pod]] = {}
+    members: dict[GroupName, list[Pod]] = {}
     for pod in judged:
         if pod.group_key is not None and not pod.terminating:
-            root = groups.membership.root_of(pod)
-            kind = root.kind if isinstance(root, MissingGroup) else type(root).__name__
-            members.setdefault((kind, root.key), []).append(pod)
-    summaries = (_judged_group(state, groups, *identity, members[identity]) for identity in sorted(members))
+            members.setdefault(root_name(state.objects, pod.group_key), []).append(pod)
+    summaries = (_judged_group(state, groups, root, members[root]) for root in sorted(members))
     return [summary for summary in summaries if summary is not None]
 
 
 def _judged_group(
-    state: ClusterState, groups: GroupVerdicts, kind: str, key: str, members: Sequence[Pod]
+    state: ClusterState, groups: GroupVerdicts, root: GroupName, members: Sequence[Pod]
 ) -> PendingGroup | None:
     """Returns the summary of one group; None if its members could all be placed now. See `_judged`."""
     try:
@@ -161,9 +160,9 @@ def _judged_group(
     except TooExpensive:
         raise
     except DeadlineExceeded as error:
-        namespace, _, name = key.partition("/")
+        namespace, _, name = root.key.partition("/")
         blocker = _late_text(error)
-        return PendingGroup(kind, namespace, name, "", 0, len(members), 0, CauseCode.NO_VERDICT, blocker)
+        return PendingGroup(root.kind, namespace, name, "", 0, len(members), 0, CauseCode.NO_VERDICT, blocker)
 
 
 def _group_summary(explanation: GroupExplanation) -> PendingGroup:
