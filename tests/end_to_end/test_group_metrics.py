@@ -68,6 +68,23 @@ def settled(metrics: Callable[[], str], names: tuple[str, ...]) -> Counts:
     return found
 
 
+def incomplete(metrics: Callable[[], str], pods: int) -> bool:
+    """Tells whether the scheduler holds that many pods back, because their PodGroups do not exist.
+
+    It hears of pods and of PodGroups by two watches. A PodGroup that is heard of first is tried with some of its pods.
+    """
+    return wait_until(lambda: sum(waiting(metrics(), queue) for queue in ("gated", "incomplete")) == pods)
+
+
+def waiting(text: str, queue: str) -> float:
+    return sum(
+        sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == "scheduler_pending_pods" and sample.labels["queue"] == queue
+    )
+
+
 def node(name: str, cpu: str, taint: str = "", **labels: str) -> Object:
     built = make_node(name).label(**labels).capacity(cpu=cpu, memory="64Gi", pods="110")
     return (built.taint(taint) if taint else built).obj()
@@ -84,7 +101,8 @@ def work(plane: GroupControlPlane, metrics: Callable[[], str]) -> Results:
     # Its taint refuses the members. If it were too small, the loop would not try it, and count fewer attempts.
     client.create(node("small", "4", taint="reserved", rack="small"), node("large", "7", rack="large"))
     client.create(*(make_pod(f"gang-{i}").req(cpu="1").group("gang").obj() for i in range(4)))
-    client.create(make_pod_group("gang", 4, **rack))  # last, so that all members are tried together
+    assert incomplete(metrics, 4)
+    client.create(make_pod_group("gang", 4, **rack))
     assert wait_until(lambda: len(bound(plane)) == 4)
     placements = settled(metrics, PLACEMENTS)
 
@@ -97,6 +115,7 @@ def work(plane: GroupControlPlane, metrics: Callable[[], str]) -> Results:
     client.create(make_pod("single").req(cpu="16").priority_class("high").obj())
     assert wait_until(lambda: "single" in bound(plane))
     client.create(*(make_pod(f"high-{i}").req(cpu="8").priority_class("high").group("high").obj() for i in range(2)))
+    assert incomplete(metrics, 2)
     client.create(make_pod_group("high", 2, priorityClassName="high"))
     assert wait_until(lambda: {"high-0", "high-1"} <= bound(plane).keys())
     preemptions = settled(metrics, PREEMPTION)

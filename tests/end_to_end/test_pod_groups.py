@@ -276,16 +276,20 @@ def racks(plane: GroupControlPlane, **cpus: str) -> None:
     )
 
 
-def in_one_rack(plane: GroupControlPlane, name: str, minimum: int, size: int) -> None:
-    rack: Object = {"schedulingConstraints": {"topology": [{"key": "rack"}]}}
-    members = [make_pod(f"{name}-{i}").req(cpu="1").group(name).obj() for i in range(size)]
-    plane.client.create(*members, make_pod_group(name, minimum, **rack))  # so that all members are tried together
+IN_ONE_RACK: Object = {"schedulingConstraints": {"topology": [{"key": "rack"}]}}
+
+
+def members(group: str, size: int) -> list[Object]:
+    return [make_pod(f"{group}-{i}").req(cpu="1").group(group).obj() for i in range(size)]
 
 
 def test_the_loop_places_a_gang_in_the_rack_that_takes_most_of_it(plane: GroupControlPlane, tmp_path: Path) -> None:
     racks(plane, small="3", large="4")
-    with schedule(plane.kubeconfig, tmp_path, *TREE_FLAGS):
-        in_one_rack(plane, "gang", 3, 4)
+    with schedule(plane.kubeconfig, tmp_path, *TREE_FLAGS) as loop:
+        plane.client.create(*members("gang", 4))
+        # Three members alone fit into both racks.
+        assert wait_until(lambda: loop.metric('scheduler_pending_pods{queue="gated"}') == 4)
+        plane.client.create(make_pod_group("gang", 3, **IN_ONE_RACK))
         assert wait_until(lambda: len(bound(plane)) == 4)
         assert set(bound(plane).values()) == {"large"}
 
@@ -313,7 +317,7 @@ def test_the_webhook_answers_within_the_rack_of_each_placement(plane: GroupContr
             extender.configuration(plugins=RACKS_ONLY), gates=(*GATE, "TopologyAwareWorkloadScheduling=true")
         ),
     ):
-        in_one_rack(plane, "gang", 4, 4)
+        plane.client.create(*members("gang", 4), make_pod_group("gang", 4, **IN_ONE_RACK))
         assert wait_until(lambda: len(bound(plane)) == 4)
         assert Counter(bound(plane).values()) == {"half-0": 2, "half-1": 2}
         assert wait_until(lambda: group_condition(plane, "gang")) == ("True", "Scheduled", "")
@@ -324,7 +328,7 @@ def test_the_loop_places_a_gang_in_the_fuller_of_two_racks(plane: GroupControlPl
     racks(plane, empty="8", used="8")
     plane.client.create(make_pod("filler").req(cpu="4").node("used").obj())
     with schedule(plane.kubeconfig, tmp_path, *TREE_FLAGS):
-        in_one_rack(plane, "gang", 4, 4)
+        plane.client.create(*members("gang", 4), make_pod_group("gang", 4, **IN_ONE_RACK))
         assert wait_until(lambda: len(bound(plane)) == 5)
         assert {node for pod, node in bound(plane).items() if pod != "filler"} == {"used"}
         assert wait_until(lambda: group_condition(plane, "gang")) == ("True", "Scheduled", "")
