@@ -20,7 +20,7 @@ from tests.stock.cleaning import clean
 from tests.stock.control_plane import ControlPlane
 from tests.stock.oracle import Oracle
 
-# What `make test` says of a commit does not hang on luck; `make explore` looks for cases that nobody has seen.
+# What `make test` says of a commit does not hang on luck; `make explore` looks for new cases.
 # A deadline for each example judges the machine: 400 ms instead of 20 where other work took its cores.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("exploring", deadline=None)

@@ -31,20 +31,35 @@ def extender_entry(url: str, *, names: bool = True, verbs: Sequence[str] = VERBS
     return {"urlPrefix": url, **named, "weight": 1, "nodeCacheCapable": names, **fields}
 
 
+PROBE_SECONDS = 5.0
+"""How long a readiness probe waits: a process that is stopped by a signal never answers."""
+START_SECONDS = 90.0
+
+
 class Running:
     """A process of ours with pages on a port."""
 
     def __init__(self, process: Process, port: int) -> None:
         self.process, self.port = process, port
 
-    def get(self, path: str, method: str = "GET") -> tuple[int, str]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+    def get(self, path: str, method: str = "GET", timeout_seconds: float = 60) -> tuple[int, str]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_seconds)
         try:
             connection.request(method, path)
             answer = connection.getresponse()
             return answer.status, answer.read().decode()
         finally:
             connection.close()
+
+    def readiness(self, query: str = "") -> tuple[int, str]:
+        """Returns the status and text of /readyz; (0, "") if there is no answer."""
+        try:
+            return self.get(f"/readyz{query}", timeout_seconds=PROBE_SECONDS)
+        except (OSError, http.client.HTTPException):
+            return 0, ""
+
+    def ready(self) -> bool:
+        return self.readiness()[0] == 200
 
     def metric(self, sample: str) -> float:
         """The value of a sample, like `extender_binds_total{result="bound"}`; 0 where there is none yet."""
@@ -68,18 +83,14 @@ class RunningExtender(Running):
         profile = {"schedulerName": "default-scheduler", **({"plugins": plugins} if plugins else {})}
         return {"extenders": [extender], "profiles": [profile]}
 
-    def _ready(self) -> bool:
-        try:
-            return self.get("/readyz")[0] == 200
-        except OSError:
-            return False
-
-    def wait_until_ready(self, timeout_seconds: float = 30) -> None:
-        self.process.wait_until(self._ready, timeout_seconds)
+    def wait_until_ready(self, timeout_seconds: float = START_SECONDS) -> None:
+        self.process.wait_until(self.ready, timeout_seconds)
 
 
 @contextmanager
-def serve(kubeconfig: Path, directory: Path, *flags: str, timeout_seconds: float = 30) -> Iterator[RunningExtender]:
+def serve(
+    kubeconfig: Path, directory: Path, *flags: str, timeout_seconds: float = START_SECONDS
+) -> Iterator[RunningExtender]:
     """Runs `extender serve`, ready, until the block ends."""
     port = free_port()
     command: list[str | Path] = [EXTENDER, "serve", "--kubeconfig", kubeconfig]
@@ -96,16 +107,6 @@ def serve(kubeconfig: Path, directory: Path, *flags: str, timeout_seconds: float
 class RunningScheduler(Running):
     """`extender schedule` on a free port."""
 
-    def ready(self) -> bool:
-        return self.readiness()[0] == 200
-
-    def readiness(self) -> tuple[int, str]:
-        """Returns what /readyz says; 0 while nobody listens yet."""
-        try:
-            return self.get("/readyz")
-        except OSError:
-            return 0, ""
-
 
 @contextmanager
 def schedule(
@@ -114,7 +115,7 @@ def schedule(
     *flags: str,
     wait: bool = True,
     named: bool = True,
-    timeout_seconds: float = 30,
+    timeout_seconds: float = START_SECONDS,
 ) -> Iterator[RunningScheduler]:
     """Runs `extender schedule` until the block ends; ready, unless it is not waited for."""
     port = free_port()

@@ -202,7 +202,9 @@ BESIDE_THE_DOOR = {
     },
     LIVE: {"extender.cluster", "extender.config.cluster_access"},
     "extender.offline.cluster": {"extender.config.cluster_access"},
-    "extender.offline.remarks": {"extender.plugins.users.predicate.CustomPredicate"},  # tells rules from plugins
+    "extender.offline.remarks": {
+        "extender.plugins.users.predicate.CustomPredicate"
+    },  # distinguishes rules from plugins
     "extender.offline.rule_trial": {  # calls one rule alone
         "extender.framework.permit",
         "extender.framework.plugin",

@@ -159,5 +159,5 @@ def test_the_status_shown_is_what_it_prints() -> None:
     assert table(pods, FIELDS).splitlines() == [header, *rows]
 
 
-def test_the_example_is_of_the_size_that_is_told() -> None:
+def test_the_example_has_the_size_that_the_readme_says() -> None:
     assert sum(type(obj).__name__ == "Node" for obj in load_cluster(EXAMPLE)) == 20

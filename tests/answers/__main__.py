@@ -74,7 +74,7 @@ def _fails_alike(part: Object, check: Check, kind: str) -> bool:
 
 
 def _kind(wrong: list[str]) -> str:
-    """Returns the words of a fault that do not name anybody, as far as can be told."""
+    """Returns the words of a fault that name no object, as far as can be seen."""
     is_raised = wrong[0].partition(":")[0].endswith("Error")
     return wrong[0] if is_raised else " ".join(word for word in wrong[0].split() if word.isalpha())[-40:]
 

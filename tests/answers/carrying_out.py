@@ -1,4 +1,4 @@
-"""Carries out a suggested change for a group on the objects of a cluster, as somebody would who reads its JSON."""
+"""Carries out a suggested change for a group on the objects of a cluster, as a reader of its JSON would."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def _select(dice: Dice, draft: Draft) -> None:
 
 
 def _own(dice: Dice, draft: Draft) -> None:
-    """Some pods on nodes are a DaemonSet's; preemption may evict them, but removing them helps nobody."""
+    """Some pods on nodes are a DaemonSet's; preemption may evict them, but removing them helps no pod."""
     for pod in draft.pods:
         if dice.chance(30) and pod.obj()["spec"].get("nodeName"):
             pod.owner(dice.one("DaemonSet", "ReplicaSet", "Job"), "owner")

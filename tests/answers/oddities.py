@@ -141,7 +141,7 @@ ODDITIES: Mapping[str, Feature] = {
 
 
 def by_hand(case: Object) -> Object:
-    """Returns the case as somebody writes it: without what only a server or a controller sets."""
+    """Returns the case as a user writes it: without what only a server or a controller sets."""
     items = [_stripped(item) for item in case["cluster"]["items"]]
     return {**case, "cluster": {"items": items}, "pod": _stripped(case["pod"])}
 

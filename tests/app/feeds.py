@@ -1,4 +1,4 @@
-"""Feeds that fill no cache: what they are told is recorded."""
+"""Feeds that fill no cache: they record what they get."""
 
 from __future__ import annotations
 

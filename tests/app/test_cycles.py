@@ -104,7 +104,7 @@ def test_a_rule_that_holds_what_pods_have_reserved_cannot_be_replaced_but_taken_
     loop.adopt(read(profile()))
 
 
-def test_pods_wait_no_more_for_a_rule_that_is_taken_out() -> None:
+def test_pods_wait_no_longer_for_a_rule_that_is_taken_out() -> None:
     def waits(pod: Pod, node: NodeInfo) -> Wait:
         return Wait(900)
 

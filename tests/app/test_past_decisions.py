@@ -1,4 +1,4 @@
-"""The memory for the last decisions: what it tells, and that it is bounded."""
+"""The memory for the last decisions: what it returns, and that it is bounded."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def bind(past: PastDecisions, name: str, error: str = "") -> None:
     past.called("bind", "decided", ExtenderBindingArgs(name, "shop", name, "n1"), ExtenderBindingResult(error))
 
 
-def told(decisions: list[PastDecision]) -> list[tuple[str, str]]:
+def outcomes(decisions: list[PastDecision]) -> list[tuple[str, str]]:
     return [(each.what, each.outcome) for each in decisions]
 
 
@@ -64,7 +64,7 @@ def test_attempts_of_the_loop_are_remembered_failed_ones_too() -> None:
     world.put(make_pod("big").scheduler(NAME).req(cpu="4"))
     world.put(make_pod("fits").scheduler(NAME).req(cpu="500m"))
     world.settle()
-    assert told(past.about("default/fits"))[0] == ("attempt", "chose n1")
+    assert outcomes(past.about("default/fits"))[0] == ("attempt", "chose n1")
     (failed,) = past.about("default/big")
     assert failed.outcome.startswith("0/1 nodes are available: 1 Insufficient cpu.")
 
@@ -79,7 +79,7 @@ def test_attempts_of_groups_are_remembered_for_each_member() -> None:
     assert second.outcome == "0/1 nodes are available: 1 Insufficient cpu."
     world.put(node("n2"))
     world.pass_time(5)
-    assert ("attempt", "chose n2") in told(past.about("default/b"))
+    assert ("attempt", "chose n2") in outcomes(past.about("default/b"))
 
 
 @pytest.mark.parametrize(("error", "outcome"), [("", "to n1"), ("is full", "to n1: is full")])

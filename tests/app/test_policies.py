@@ -55,7 +55,7 @@ def test_a_policy_may_be_gzipped(tmp_path: Path) -> None:
             profiles_of(file)
 
 
-def test_a_module_that_an_installed_one_hides_is_told_of(tmp_path: Path) -> None:
+def test_a_module_that_an_installed_one_hides_is_reported(tmp_path: Path) -> None:
     (tmp_path / "json.py").write_text(RULE.format(name="ours"))
     (tmp_path / "policy.yaml").write_text(policy('{name: "json:ours"}'))
     with pytest.raises(ConfigurationError, match="an installed module json hides the module beside the policy"):

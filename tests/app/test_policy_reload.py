@@ -48,12 +48,12 @@ class Running:
     """A process in a folder with a policy, its rule, and a module that the rule imports."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.told, self.notes = folder, Reloads(), list[str | None]()
+        self.folder, self.recorded, self.notes = folder, Reloads(), list[str | None]()
         self.refuses = False
         self.write("policy.yaml", POLICY)
         self.write("reloaded_rules.py", RULE % "one")
         self.write("reloaded_help.py", HELP % "one")
-        self.reload = PolicyReload(Settings(policy=folder / "policy.yaml"), self.told, self.notes.append)
+        self.reload = PolicyReload(Settings(policy=folder / "policy.yaml"), self.recorded, self.notes.append)
         self.policy = self.reload.read()
 
     def write(self, name: str, text: str) -> None:
@@ -66,7 +66,7 @@ class Running:
         """Looks, and returns the results so far."""
         for _ in range(times):
             self.reload.look(self.adopt)
-        return self.told.results
+        return self.recorded.results
 
     def adopt(self, policy: Policy, text: str) -> None:
         assert text == (self.folder / "policy.yaml").read_text()
@@ -188,7 +188,7 @@ def test_a_mounted_config_map_changes_by_its_link(running: Running, tmp_path: Pa
     for name in ("policy.yaml", "reloaded_rules.py", "reloaded_help.py"):
         (mount / name).symlink_to(f"..data/{name}")
     running.folder = mount
-    running.reload = PolicyReload(Settings(policy=mount / "policy.yaml"), running.told)
+    running.reload = PolicyReload(Settings(policy=mount / "policy.yaml"), running.recorded)
     sys.path.remove(str(tmp_path))  # which has modules of these names too
     for name in ("reloaded_rules", "reloaded_help"):
         del sys.modules[name]
@@ -241,7 +241,7 @@ def test_a_mounted_config_map_changes_by_its_link(running: Running, tmp_path: Pa
         pytest.param("policy.yaml", None, "No such file or directory", id="no file"),
     ],
 )
-def test_what_does_not_load_is_told_in_one_line_and_the_rules_before_stay(
+def test_a_policy_that_does_not_load_is_reported_in_one_line_and_the_rules_stay(
     running: Running, caplog: pytest.LogCaptureFixture, file: str, text: str | None, fault: str
 ) -> None:
     before, module = running.policy, sys.modules["reloaded_rules"]
@@ -278,7 +278,7 @@ def test_what_a_running_process_cannot_adopt_leaves_the_modules_before(running: 
     assert sys.modules["reloaded_rules"] is module
 
 
-def test_it_is_read_again_at_once_where_somebody_asks(running: Running) -> None:
+def test_it_is_read_again_at_once_on_request(running: Running) -> None:
     running.write("reloaded_rules.py", RULE % "two")
     running.reload.request()
     assert running.look(1) == [True]

@@ -41,7 +41,7 @@ def following(api: FakeApiServer, directory: Path) -> Iterator[ClusterFeed]:
         pytest.param(NODES, make_node("n").obj(), make_node("m").obj(), False, id="nodes have nothing"),
     ],
 )
-def test_it_waits_to_be_told_of_all_that_was_given_away(
+def test_it_waits_until_all_that_was_given_away_is_known(
     tmp_path: Path, path: str, untold: Object, later: Object, waits: bool
 ) -> None:
     with fake_api() as api:

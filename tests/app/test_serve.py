@@ -41,7 +41,7 @@ def settings(**fields: object) -> Settings:
 
 
 @pytest.mark.parametrize("bind", ["0.0.0.0:1", "[::]:1", "10.0.0.1:1", "node-1:1"])
-def test_beyond_loopback_it_wants_a_certificate_or_to_be_told(served: list[Settings], bind: str) -> None:
+def test_beyond_loopback_it_requires_a_certificate_or_a_flag(served: list[Settings], bind: str) -> None:
     with pytest.raises(ConfigurationError, match=r"bind: .* is not a loopback address"):
         serve(settings(bind=bind))
     assert served == []

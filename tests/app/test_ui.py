@@ -48,7 +48,7 @@ pytestmark = pytest.mark.processes
 PROFILES = Profiles([default_profile()])
 
 
-def told(follower: CacheFollower) -> object:
+def contents(follower: CacheFollower) -> object:
     """Everything that pages say of the cluster."""
     state = follower.look().state
     nodes = all_nodes(state)
@@ -60,12 +60,12 @@ def told(follower: CacheFollower) -> object:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_copy_that_follows_is_as_one_made_anew(seed: int) -> None:
+def test_a_copy_that_follows_equals_a_new_one(seed: int) -> None:
     cluster = WatchedCluster(Random(seed))
     follower = CacheFollower(cluster.cache, PROFILES)
     for _ in range(12):
         cluster.live(8)
-        assert told(follower) == told(CacheFollower(cluster.cache, PROFILES))
+        assert contents(follower) == contents(CacheFollower(cluster.cache, PROFILES))
 
 
 def test_it_has_what_the_cache_counts() -> None:
@@ -199,8 +199,8 @@ def test_a_rule_that_hangs_keeps_pages_and_simulations_no_longer_than_a_decision
         for _ in range(2):
             found = list(answers())
             assert [status for status, _ in found] == [200, 503, 503, 503]  # the list names the pod and goes on
-            for _, told in found:
-                assert b"no decision within 0.5 s: Hanging has not answered" in told
+            for _, page in found:
+                assert b"no decision within 0.5 s: Hanging has not answered" in page
         assert not asked  # only in processes that have ended, so that no thread is left here
     finally:
         end.set()

@@ -81,7 +81,7 @@ class _Scheduler:
         return _Bind(tick + LAG, self._number, info, chosen.node_name)
 
     def hear(self, outcome: _Bind) -> None:
-        """Takes in what has become of a bind, whoever made it."""
+        """Records the outcome of a bind of any scheduler."""
         if outcome.taken:
             self.table.place(outcome.info, outcome.node)
         elif outcome.scheduler == self._number:

@@ -84,7 +84,7 @@ class LargeApi:
         self._tell(path, name, self._items[path][name].replace(old, new, 1), b"MODIFIED")
 
     def expire(self, path: str) -> None:
-        """Gives every object of a kind its next version, and has its watches list anew: none is told of them."""
+        """Gives every object of a kind its next version, and has its watches list again: none gets them."""
         with self._lock:
             self._expired_at[path] = self._version
             self._version += len(self._items[path])

@@ -161,7 +161,7 @@ def measure(
     """Schedules the backlog on a fresh control plane, for not longer than that many seconds after the first pod.
 
     A gang that evicts counts from the creation of its PodGroup, when the scheduler waits for it already.
-    Raises TimeoutError where fewer pods are bound than a rate can be told of.
+    Raises TimeoutError where fewer pods are bound than a rate needs.
     """
     gates = _GROUP_GATES if workload in (*GROUPS, EVICTING) else ()
     with (GroupControlPlane if gates else ControlPlane)(binaries, directory) as plane:

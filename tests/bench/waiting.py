@@ -1,4 +1,4 @@
-"""Pods that wait for an event, no two alike: CPU time of what happens meanwhile, beside few of them and beside many.
+"""Pods that wait for an event, no two alike: CPU time of what else happens, beside few of them and beside many.
 
 The cache, the queue and the interests of all plugins are real; there are few nodes, so that the pods that wait are what
 costs. Each event helps none of them or a handful, as by far most do.

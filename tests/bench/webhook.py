@@ -156,7 +156,7 @@ def _bindings(client: ApiClient) -> tuple[float, float]:
 
 
 def _longest_wait_ms(extender: RunningExtender) -> float:
-    """The lower bound of the highest bucket that any wait has fallen into; 0 where nobody has waited."""
+    """The lower bound of the highest bucket that any wait has fallen into; 0 if no pod has waited."""
     found: list[float] = []
     last: dict[str, tuple[float, float]] = {}
     for line in extender.get("/metrics")[1].splitlines():

@@ -445,7 +445,7 @@ def test_many_threads_together_do_not_overfill_a_node() -> None:
         assert np.array_equal(table.nodes.requested[CPU][table.nodes.rows], [4000])
 
 
-def meanwhile(happens: Callable[[], object]) -> None:
+def in_between(happens: Callable[[], object]) -> None:
     """Calls `action`, which needs the cache's lock, in another thread."""
     thread = threading.Thread(target=happens, daemon=True)
     thread.start()
@@ -465,7 +465,7 @@ class Bystander:
         if len(self.seen) < 2 or self._seconds:
             name = next(self._names, None)
             if name is not None:
-                meanwhile(lambda: self._cache.changed("Pod", pod(name, self._on)))
+                in_between(lambda: self._cache.changed("Pod", pod(name, self._on)))
         self._clock.advance(self._seconds)
         return FULL if self.seen[-1] else None
 
@@ -495,7 +495,7 @@ def test_a_check_runs_again_after_a_change_of_its_own_node_only(changed: str, ch
     def check(table: Table) -> None:
         seen.append(table)
         if len(seen) == 1:
-            meanwhile(lambda: cache.changed("Node", node(changed)))
+            in_between(lambda: cache.changed("Node", node(changed)))
 
     assert cache.assume(PodInfo(pod("new")), "n", check) is None
     assert len(seen) == checks
@@ -510,7 +510,7 @@ def test_a_quick_check_of_a_node_that_keeps_changing_runs_once_more_under_the_lo
     def check(table: Table) -> Refusal | None:
         seen.append(int(table.nodes.requested[CPU, table.nodes.row_of["n"]]) // 1000)
         if (name := next(left, None)) is not None:
-            meanwhile(lambda: cache.changed("Pod", pod(name, "n")))
+            in_between(lambda: cache.changed("Pod", pod(name, "n")))
         return None
 
     seen: list[int] = []

@@ -48,7 +48,7 @@ def compare(cluster: WatchedCluster) -> Report:
 
 
 def compare_in_peace(cluster: WatchedCluster) -> Report:
-    """While nothing happens, and no watch tells anything."""
+    """While nothing happens, and no watch delivers anything."""
     return Comparer(cluster.cache, Still(cluster), cluster.alarms, lambda _: None).compare()
 
 
@@ -71,7 +71,7 @@ def test_changes_on_their_way_are_no_differences(random: Random) -> None:
         report = compare(cluster)
         assert report.differences == []
         assert report.undecided == []
-    assert cluster.alarms.told == []
+    assert cluster.alarms.recorded == []
 
 
 # ---- what may be wrong with objects
@@ -162,7 +162,7 @@ def test_a_wrong_object_is_found_and_corrected(
     damage(cluster.cache)
     found = compare_in_peace(cluster).differences
     assert [(difference.kind, difference.key) for difference in found if difference.kind != "Table"] == [(kind, key)]
-    assert (kind, key) in [recorded[:2] for recorded in cluster.alarms.told]
+    assert (kind, key) in [recorded[:2] for recorded in cluster.alarms.recorded]
     assert cluster.relisted == [kind]
     assert compare(cluster).differences == []
     cluster.deliver_all()
@@ -186,7 +186,7 @@ def test_a_difference_names_the_node_in_the_cache_and_the_one_in_the_list(
     assert [difference.how for difference in found if difference.kind == "Pod"] == [how]
 
 
-def test_a_difference_names_both_uids_of_a_node_that_was_made_anew() -> None:
+def test_a_difference_names_both_uids_of_a_recreated_node() -> None:
     cluster = WatchedCluster(Random(1))
     uid = cluster.cache._objects._observed["Node"]["n0"].uid
     mistake_a_uid(cluster.cache)

@@ -68,7 +68,7 @@ def test_the_last_of_several_nominations_is_valid(cache: Cache) -> None:
     assert nominated(cache) == {"n2": ["p"]}
 
 
-def test_a_nomination_that_has_changed_meanwhile_stays(cache: Cache) -> None:
+def test_a_nomination_that_has_changed_since_stays(cache: Cache) -> None:
     watch(cache, pod("n1"))
     watch(cache, pod("n2", version="2"))
     assert cache.nominate("p", "", instead_of="n1") == "n2"

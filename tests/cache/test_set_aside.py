@@ -1,4 +1,4 @@
-"""A pod that meets an error in the cache or in a table: nobody else gets the room that it takes of its node."""
+"""A pod that meets an error in the cache or in a table: no other pod gets the room that it takes of its node."""
 
 from __future__ import annotations
 

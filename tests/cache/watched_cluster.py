@@ -26,13 +26,13 @@ Key = tuple[str, str]
 
 
 class Alarms(Telemetry):
-    """Telemetry that keeps what the comparer tells."""
+    """Telemetry that keeps what the comparer reports."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, str, str]] = []
+        self.recorded: list[tuple[str, str, str]] = []
 
     def cache_differed(self, kind: str, key: str, how: str) -> None:
-        self.told.append((kind, key, how))
+        self.recorded.append((kind, key, how))
 
 
 class WatchedCluster:
@@ -73,7 +73,7 @@ class WatchedCluster:
         self._events[kind].append((self._version, None, gone))
 
     def deliver(self, kind: str) -> None:
-        """The watch of the kind tells the next event, if there is one."""
+        """The watch of the kind delivers the next event, if there is one."""
         if self._events[kind]:
             version, obj, gone = self._events[kind].popleft()
             self.cache.deleted(kind, gone) if obj is None else self.cache.changed(kind, obj)

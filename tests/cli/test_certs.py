@@ -1,4 +1,4 @@
-"""`extender certs`: what it makes lets in whom it should, and is renewed and rotated with nobody locked out."""
+"""`extender certs`: what it makes lets in whom it should, and is renewed and rotated without a client locked out."""
 
 from __future__ import annotations
 

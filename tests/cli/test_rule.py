@@ -1,4 +1,4 @@
-"""`extender rule`: a rule begun, tried, and its faults told by file and line."""
+"""`extender rule`: a rule begun, tried, and its faults reported by file and line."""
 
 from __future__ import annotations
 

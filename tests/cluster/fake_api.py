@@ -57,7 +57,7 @@ class FakeApiServer:
     # ---- what happens in the cluster
 
     def put(self, path: str, obj: Object, *, unnoticed: bool = False) -> Object:
-        """Adds or changes an object; `unnoticed`: no watch tells of it."""
+        """Adds or changes an object; `unnoticed`: no watch delivers it."""
         with self.lock:
             key = _key(obj)
             event = "MODIFIED" if key in self.collections[path] else "ADDED"
@@ -67,7 +67,7 @@ class FakeApiServer:
             return self.collections[path][key]
 
     def remove(self, path: str, key: str, *, unnoticed: bool = False) -> None:
-        """Deletes an object; `unnoticed`: no watch tells of it."""
+        """Deletes an object; `unnoticed`: no watch delivers it."""
         with self.lock:
             gone = self.collections[path].pop(key)
             if not unnoticed:

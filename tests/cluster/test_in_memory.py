@@ -1,4 +1,4 @@
-"""Binding without an API server: refused and told as the real one does."""
+"""Binding without an API server: refused and reported as by the real one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_cache_receives_every_object_and_every_bind() -> None:
     ("pod", "uid", "error", "message"),
     [
         pytest.param(make_pod("other"), "u", NotFound, "not found", id="not there"),
-        pytest.param(P, "old", Conflict, "UID in precondition: old", id="made anew"),
+        pytest.param(P, "old", Conflict, "UID in precondition: old", id="recreated"),
         pytest.param(make_pod("p").uid("u").node("m"), "u", Conflict, 'already assigned to node "m"', id="elsewhere"),
         pytest.param(make_pod("p").uid("u").deleted(), "u", Conflict, "is being deleted", id="terminating"),
         pytest.param(make_pod("p").uid("u").gate("g"), "u", Conflict, "schedulingGates", id="gated"),

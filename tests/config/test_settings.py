@@ -32,7 +32,7 @@ def test_nothing_given_is_the_defaults() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_nobody_else_can_call_unless_it_is_said(command: Command) -> None:
+def test_only_loopback_can_call_by_default(command: Command) -> None:
     assert load(None, {}, {"leader_elect": False}, command).bind.rpartition(":")[0] == "127.0.0.1"
 
 
@@ -79,7 +79,7 @@ def test_values(tmp_path: Path, text: str, environment: str, flags: Any, name: s
         assert getattr(load(None, {}, {name: flags}), name) == value
 
 
-def test_every_fault_is_told_with_its_place(tmp_path: Path) -> None:
+def test_every_fault_is_reported_with_its_place(tmp_path: Path) -> None:
     config = write(tmp_path, "bodyLimt: 1\nzzz: 1\nconnections: none\nexemptNamespaces: [a, 3]\n")
     recorded = faults(config, {"EXTENDER_SCORE_SCALE": "maybe", "EXTENDER_BIDN": "x"}, drain_seconds="-1")
     assert recorded == [

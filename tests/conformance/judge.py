@@ -28,7 +28,7 @@ class Difference:
 
     @property
     def cause(self) -> str:
-        """Returns what two cases have in common that fail for the same reason, as far as can be told."""
+        """Returns what two cases have in common that fail for the same reason, as far as can be seen."""
         if self.subject == "refusal":
             return f"{self.subject} {self.stock}"
         return f"{self.subject}{' too few' * (not self.ours)}{' too many' * (not self.stock)}"

@@ -38,7 +38,7 @@ Event = Callable[[], object]
 
 
 class Arriving:
-    """A cache that is told of the objects of a case: earlier versions of them, removals, and at last what they are."""
+    """A cache that gets the objects of a case: earlier versions of them, removals, and at last what they are."""
 
     def __init__(self, objects: Sequence[Known], random: Random) -> None:
         self.cache = Cache(ManualClock(), Telemetry())
@@ -88,12 +88,12 @@ def decide(state: ClusterState, table: Table, pod: Pod) -> object:
     """Returns what is decided, by the names of nodes and pods; an error as its text."""
     state.engine.table = table
     try:
-        return told(state.engine.decide(pod))
+        return outcome_of(state.engine.decide(pod))
     except ExtenderError as error:
         return str(error)
 
 
-def told(decision: Decision) -> dict[str, Any]:
+def outcome_of(decision: Decision) -> dict[str, Any]:
     scores = {plugin: score.weighted.tolist() for plugin, score in decision.scores.items()}
     candidates = decision.preemption.candidates if decision.preemption else {}
     return {

@@ -1,4 +1,4 @@
-"""Cases that nobody has seen, against the stock scheduler's own plugins.
+"""New cases, against the stock scheduler's own plugins.
 
 CONFORMANCE_SEED=N draws the same cases again; CONFORMANCE_CASES=N as many of each kind.
 """
@@ -68,7 +68,7 @@ def test_the_kept_answers_are_still_the_oracles(stock_binaries: Binaries) -> Non
     for flags, cases in groupby(sorted((*kept(), *some), key=_gates), _gates):
         with Oracle(stock_binaries["oracle"], BRIEFLY, *flags) as oracle:
             stale += [case["name"] for case in cases if not same(ask(oracle, case), case["stock"])]
-    assert not stale, "make them anew: python -m tests.conformance.answered"
+    assert not stale, "record them again: python -m tests.conformance.answered"
 
 
 def _gates(case: Object) -> tuple[str, ...]:

@@ -47,7 +47,7 @@ def unchanged_root() -> Iterator[None]:
 
 
 def test_the_page_is_what_the_code_says() -> None:
-    assert PAGE.read_text() == page(), "write it anew: make docs-reference"
+    assert PAGE.read_text() == page(), "write it again: make docs-reference"
 
 
 def test_every_path_of_the_webhook_is_listed_with_its_method() -> None:

@@ -1,4 +1,4 @@
-"""Backlogs of which it is certain which pods find a place, whoever schedules and wherever each pod goes.
+"""Backlogs of which it is certain which pods find a place, with any scheduler and wherever each pod goes.
 
 Pods of a group are alike but for their priority, so that they are tried in that order; a group has room for so many.
 What limits one group is of no use to another: each has a resource of its own on the nodes, unless cpu is what counts.

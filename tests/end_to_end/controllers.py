@@ -78,7 +78,7 @@ def working(act: Callable[[], None]) -> Iterator[None]:
 
     def work() -> None:
         while not stopping.wait(_PAUSE_SECONDS):
-            with suppress(ApiError):  # changed meanwhile: next time
+            with suppress(ApiError):  # changed since: next time
                 act()
 
     thread = threading.Thread(target=work, daemon=True)

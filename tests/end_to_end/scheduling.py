@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
 from typing import Any
 
@@ -35,6 +36,11 @@ def asking(name: str, cpu: str) -> PodBuilder:
     return make_pod(name).req(cpu=cpu)
 
 
+def kind_of(built: Builder | Object) -> str:
+    obj = built.obj() if isinstance(built, Builder) else built
+    return str(obj["kind"])
+
+
 class Scene:
     """An empty cluster with a scheduler, which several tests may use one after another."""
 
@@ -43,8 +49,12 @@ class Scene:
         self._await_known(nodes=0, pods=0)
 
     def given(self, *built: Builder | Object) -> None:
-        """Creates objects, and waits until the scheduler knows of the nodes and pods among them."""
+        """Creates objects, and waits until the scheduler knows them: each kind has a watch of its own."""
         self.create(*built)
+        if {kind_of(each) for each in built} - {"Node", "Pod"}:
+            status, report = self.scheduler.get("/debug/cache/compare", "POST")
+            assert status == 200, report
+            assert not json.loads(report)["undecided"], report
         self._await_known(len(self.client.list("Node")), len(self.client.list("Pod")))
 
     def create(self, *built: Builder | Object) -> None:
@@ -62,7 +72,7 @@ class Scene:
         return wait_until(lambda: self.placed().get(name, ""))
 
     def refusal_of(self, name: str, reason: str = "Unschedulable") -> str:
-        """Waits until the pod is told why it waits, and returns that message; "" where it is not."""
+        """Waits until the pod's condition says why it waits, and returns the message; "" if there is none."""
         return wait_until(lambda: self._message(name, reason))
 
     def nomination_of(self, name: str) -> str:

@@ -44,7 +44,7 @@ class Service:
 
     def _accept(self) -> None:
         while not self._closed.is_set():
-            with suppress(OSError):  # nobody is ready, or the test is over: the client sees its connection end
+            with suppress(OSError):  # no replica is ready, or the test is over: the client sees its connection end
                 accepted, _ = self._listener.accept()
                 self._lead(accepted)
 

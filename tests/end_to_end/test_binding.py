@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -53,15 +54,21 @@ def test_a_bind_that_hangs_is_logged_while_it_hangs(
     control_plane: ControlPlane, start_scheduler: StartScheduler, tmp_path: Path
 ) -> None:
     control_plane.client.create(sized("n", "4").obj())
-    with FakeExtender(bind={"Error": "too late"}) as fake:
-        fake.delay_seconds = 8
+    released = Event()
+
+    def bind(request: object) -> object:
+        released.wait(60)
+        return {"Error": "too late"}
+
+    with FakeExtender(bind=bind) as fake:
         header = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
-        entry = extender_entry(fake.url, verbs=("bind",), httpTimeout="30s")
+        entry = extender_entry(fake.url, verbs=("bind",), httpTimeout="60s")
         (tmp_path / "policy.yaml").write_text(json.dumps({**header, "extenders": [entry]}))
         with start_scheduler("--policy", str(tmp_path / "policy.yaml")) as scheduler:
             control_plane.client.create(make_pod("slow").obj())
             expected = "bind has no answer yet pod=default/slow node=n seconds="
             assert wait_until(lambda: expected in scheduler.process.log.read_text())
+            released.set()
 
 
 def test_an_open_bind_is_reported_until_the_binding_arrives(control_plane: ControlPlane, tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_deep_objects_hold_up_no_other_pod(stock_binaries: Binaries, tmp_path: P
     with GroupControlPlane(stock_binaries, tmp_path / "plane") as plane:
         client = plane.client
         client.create(make_node("n").capacity(cpu="64", memory="64Gi", pods="110").obj(), *chain())
-        with schedule(plane.kubeconfig, tmp_path, *TREE_FLAGS, timeout_seconds=90) as scheduler:
+        with schedule(plane.kubeconfig, tmp_path, *TREE_FLAGS) as scheduler:
             relists = relists_of(scheduler)
             client.create(deep_claim(), *(make_pod(f"p{number}").req(cpu="100m").obj() for number in range(5)))
             assert wait_until(lambda: len(bound(plane)) == 5, 60)

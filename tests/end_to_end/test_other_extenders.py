@@ -187,7 +187,7 @@ def test_pods_wait_for_an_extender_that_is_not_there_and_for_no_other(
 def test_one_that_may_be_ignored_is(
     control_plane: ControlPlane, start_scheduler: StartScheduler, policy: Callable[..., Path]
 ) -> None:
-    nobody = {**extender_entry(f"http://127.0.0.1:{free_port()}"), "ignorable": True}
+    absent = {**extender_entry(f"http://127.0.0.1:{free_port()}"), "ignorable": True}
     control_plane.client.create(make_node("a").obj(), make_node("b").obj(), make_pod("p").obj())
-    with start_scheduler("--policy", str(policy(nobody))):
+    with start_scheduler("--policy", str(policy(absent))):
         assert wait_until(lambda: "p" in placed(control_plane))

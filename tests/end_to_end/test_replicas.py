@@ -42,15 +42,6 @@ FILTER = {"Pod": {"metadata": {"name": "p", "namespace": "default", "uid": "u"}}
 class Replica(RunningExtender):
     """A RunningExtender that may be stopped, and need not be ready."""
 
-    def readiness(self) -> tuple[int, str]:
-        try:
-            return self.get("/readyz")
-        except (OSError, http.client.HTTPException) as error:
-            return 0, str(error)
-
-    def ready(self) -> bool:
-        return self.readiness()[0] == 200
-
     def signal(self, number: signal.Signals) -> None:
         """To the server and its worker, for the server would start another worker in the place of a lost one."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()

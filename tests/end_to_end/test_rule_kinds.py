@@ -166,7 +166,8 @@ import time
 
 @pre_bind
 def slow(pod: Pod, node):
-    time.sleep(7)
+    while not Path({end!r}).exists():
+        time.sleep(0.05)
 """
 
 
@@ -174,9 +175,12 @@ def test_a_rule_that_hangs_is_logged_while_it_hangs(
     control_plane: ControlPlane, start_scheduler: StartScheduler, tmp_path: Path
 ) -> None:
     policy, _ = written(tmp_path, {"preBind": "slow"})
-    (tmp_path / "kinds.py").write_text(RULES + SLOW)
+    end = tmp_path / "end"
+    (tmp_path / "kinds.py").write_text(RULES + SLOW.format(end=str(end)))
     control_plane.client.create(sized("a", "4").obj(), of_app("web").obj())
     with start_scheduler("--policy", policy, "--decision-seconds", "0") as scheduler:
+        line = "rule has not returned yet rule=kinds:slow pod=default/web node=a seconds="
+        assert wait_until(lambda: line in scheduler.process.log.read_text())
+        assert placed(control_plane) == {}
+        end.touch()
         assert wait_until(lambda: placed(control_plane) == {"web": "a"})
-        log = scheduler.process.log.read_text()
-    assert log.count("rule has not returned yet rule=kinds:slow pod=default/web node=a seconds=") == 1

@@ -17,7 +17,6 @@ from tests.builders import Object, PodBuilder, make_pod, make_priority_class
 from tests.end_to_end.conftest import StartExtender, StartScheduler
 from tests.end_to_end.scheduling import condition, events, placed, sized
 from tests.running import SCHEDULER_NAME
-from tests.stock.api_client import ApiError
 from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until
 
@@ -92,7 +91,7 @@ def is_refused_by_the_gate(control_plane: ControlPlane) -> bool:
     return "the gate is closed" in condition(control_plane, "p").get("message", "")
 
 
-def test_a_webhook_that_is_told_to_reads_its_rules_again(
+def test_a_webhook_reads_its_rules_again_at_sighup(
     control_plane: ControlPlane, start_extender: StartExtender, gated: Path
 ) -> None:
     flags = ("--policy", str(gated / "policy.yaml"))
@@ -107,7 +106,7 @@ def test_a_webhook_that_is_told_to_reads_its_rules_again(
         assert wait_until(lambda: placed(control_plane) == {"p": "n"})
 
 
-def test_a_loop_reads_rules_that_have_changed_again_and_tells_of_those_that_do_not_load(
+def test_a_loop_reads_changed_rules_again_and_reports_those_that_do_not_load(
     control_plane: ControlPlane, start_scheduler: StartScheduler, gated: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EXTENDER_OWN_NAMESPACE", "default")
@@ -155,27 +154,14 @@ def painters(control_plane: ControlPlane, tmp_path: Path) -> Path:
     nodes = [sized(name, "4").capacity({PAINT: "9"}).obj() for name in ("n1", "n2")]
     classes = [make_priority_class(name, value) for name, value in (("high", 1000), ("low", 1))]
     lows = [painter(f"low-{name}", "low").node(name).grace(60).obj() for name in ("n1", "n2")]
-    control_plane.client.create(*nodes, *classes)
-    for low in lows:
-        assert wait_until(partial(is_admitted, control_plane, low))
+    control_plane.client.create(*nodes, *classes, *lows)
     return tmp_path / "policy.yaml"
-
-
-def is_admitted(control_plane: ControlPlane, pod: Object) -> bool:
-    """Creates the pod, unless the API server's admission does not know of its priority class yet."""
-    try:
-        control_plane.client.create(pod)
-    except ApiError as error:
-        if error.status != 403:
-            raise
-        return False
-    return True
 
 
 def test_room_is_made_for_a_pod_that_rules_alone_refuse(
     control_plane: ControlPlane, start_extender: StartExtender, painters: Path
 ) -> None:
-    """kube-scheduler evicts nobody for it: its own plugins let it pass. While one victim leaves no other does."""
+    """kube-scheduler evicts no pod for it: its own plugins let it pass. While one victim leaves no other does."""
     client, flags = control_plane.client, ("--policy", str(painters), "--preempt-for-rules")
     with start_extender(*flags) as extender, control_plane.scheduler(extender.configuration()):
         client.create(painter("p", "high").obj())
@@ -203,16 +189,19 @@ def member(name: str, gang: str) -> Object:
 
 @pytest.fixture
 def gangs(control_plane: ControlPlane, tmp_path: Path) -> Path:
-    """The policy of gangs, whose pods wait a second; a node, and two pods of a gang that is not whole."""
+    """The policy of gangs, whose pods wait 4 s; a node, and two pods of a gang that is not whole.
+
+    The scheduler must bring the three pods of a whole gang to Permit within this time.
+    """
     shutil.copy(LICENCES.with_name("gang.py"), tmp_path)
-    (tmp_path / "policy.yaml").write_text(policy_of("gang:whole_gang", {"wait_seconds": 1.0}, "permit"))
+    (tmp_path / "policy.yaml").write_text(policy_of("gang:whole_gang", {"wait_seconds": 4.0}, "permit"))
     control_plane.client.create(sized("n", "4").obj(), member("a1", "a"), member("a2", "a"))
     return tmp_path / "policy.yaml"
 
 
 def whole_gangs_are_bound(control_plane: ControlPlane) -> None:
     def has_waited(name: str) -> bool:
-        return "rejected due to timeout after waiting 1s" in condition(control_plane, name).get("message", "")
+        return "rejected due to timeout after waiting 4s" in condition(control_plane, name).get("message", "")
 
     assert wait_until(lambda: has_waited("a1") or has_waited("a2"))
     control_plane.client.create(*(member(f"b{number}", "b") for number in range(3)), make_pod("alone").obj())

@@ -276,7 +276,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_pod_that_fits_nowhere_is_told_why_and_placed_once_it_does(scene: Scene, case: Refused) -> None:
+def test_a_pod_that_fits_nowhere_shows_why_and_is_placed_once_it_fits(scene: Scene, case: Refused) -> None:
     scene.given(*case.given)
     scene.create(case.pod)
     assert case.reason in scene.refusal_of("p")

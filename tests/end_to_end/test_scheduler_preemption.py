@@ -57,7 +57,7 @@ def uses(pod: PodBuilder, units: int) -> PodBuilder:
 
 
 def guarded(labels: dict[str, str]) -> Object:
-    """A budget that allows no disruption: nobody is there to find that it allows any."""
+    """A budget that allows no disruption: no controller is there to find that it allows any."""
     return make_pdb("guard", labels, minAvailable=1)
 
 
@@ -198,7 +198,7 @@ def test_room_is_made(
             [node("n").taint("team", "a"), low("low", "n")],
             high(),
             "Preemption is not helpful for scheduling",
-            id="a taint stays, whoever goes",
+            id="a taint stays, whichever pod goes",
         ),
         pytest.param(
             [node("n"), low("low", "n", "1"), of("high", "equal", "3").node("n")],
@@ -208,7 +208,7 @@ def test_room_is_made(
         ),
     ],
 )
-def test_nobody_has_to_go(scene: Scene, given: Sequence[Builder | Object], preemptor: PodBuilder, reason: str) -> None:
+def test_no_pod_is_evicted(scene: Scene, given: Sequence[Builder | Object], preemptor: PodBuilder, reason: str) -> None:
     scene.given(*given)
     there = scene.pods()
     scene.create(preemptor)
@@ -265,7 +265,7 @@ def test_room_made_for_a_pod_that_is_deleted_is_free_for_others(scene: Scene) ->
     assert scene.place_of("waiting") == "n"
 
 
-def test_pods_that_are_made_anew_after_preemption_do_not_cause_more_of_it(scene: Scene) -> None:
+def test_pods_that_are_recreated_after_preemption_do_not_cause_more_of_it(scene: Scene) -> None:
     """Upstream's PreemptionExecutionPath: what a ReplicaSet makes in the place of the victims has to wait."""
     scene.given(node("n"), *(low(f"low-{i}", "n", "1") for i in range(4)))
     preemptions = scene.scheduler.metric("scheduler_preemption_victims_count")

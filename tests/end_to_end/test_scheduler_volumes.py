@@ -68,11 +68,11 @@ def test_a_node_where_no_volume_can_be_made_is_left(control_plane: ControlPlane,
     with working(volumes.act):
         client.create(asking("p", "1").pvc("c").obj())
         assert wait_until(lambda: volumes.refused)
-        recorded = wait_until(lambda: condition(control_plane, "p").get("message"))
-        assert recorded == 'running PreBind plugin "VolumeBinding": binding volumes: provisioning failed for PVC "c"'
+        failure = 'running PreBind plugin "VolumeBinding": binding volumes: provisioning failed for PVC "c"'
+        assert wait_until(lambda: condition(control_plane, "p").get("message") == failure)
         client.patch("Node", "n1", {"spec": {"unschedulable": True}})
         client.create(node("n2"))
-        assert wait_until(lambda: placed(control_plane), 60) == {"p": "n2"}
+        assert wait_until(lambda: placed(control_plane)) == {"p": "n2"}
 
 
 def test_of_two_pods_one_gets_the_only_volume(control_plane: ControlPlane, scheduler: RunningScheduler) -> None:
@@ -84,10 +84,10 @@ def test_of_two_pods_one_gets_the_only_volume(control_plane: ControlPlane, sched
         assert wait_until(lambda: placed(control_plane))
         [(lucky, _)] = placed(control_plane).items()
         other = "p1" if lucky == "p0" else "p0"
-        recorded = wait_until(lambda: condition(control_plane, other).get("message", ""))
-        assert "1 node(s) didn't find available persistent volumes to bind" in recorded
+        refusal = "1 node(s) didn't find available persistent volumes to bind"
+        assert wait_until(lambda: refusal in condition(control_plane, other).get("message", ""))
         put_volume(control_plane, "another", "n1")
-        assert wait_until(lambda: placed(control_plane).get(other), 60) == "n1"
+        assert wait_until(lambda: placed(control_plane).get(other)) == "n1"
     bound = {client.get("PersistentVolumeClaim", f"c{i}")["spec"]["volumeName"] for i in range(2)}
     assert bound == {"v", "another"}
 
@@ -101,7 +101,7 @@ def test_many_pods_with_volumes_of_their_own(control_plane: ControlPlane, schedu
             put_volume(control_plane, f"v{i}", f"n{i % 5}")
     with working(Volumes(client).act):
         client.create(*(asking(f"p{i}", "100m").pvc(f"c{i}").obj() for i in many))
-        assert wait_until(lambda: len(placed(control_plane)) == len(many), 90)
+        assert wait_until(lambda: len(placed(control_plane)) == len(many))
     nodes = placed(control_plane)
     for i in many:
         name = client.get("PersistentVolumeClaim", f"c{i}")["spec"]["volumeName"]

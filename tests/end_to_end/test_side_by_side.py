@@ -46,7 +46,7 @@ class Outcome(NamedTuple):
 
     Attributes:
         places: pod -> node, of the backlog's pods that are bound.
-        recorded: the pods that were told that they fit nowhere.
+        recorded: the pods whose condition says that they fit nowhere.
         gone: the pods that stood there before, and were evicted.
     """
 
@@ -64,7 +64,7 @@ def scheduled(control_plane: ControlPlane, backlog: Backlog, scheduler: Abstract
 
 
 def settled(backlog: Backlog, outcome: Outcome) -> bool:
-    """Returns whether each pod is where it should be; a pod may be told that it has to wait before it is placed."""
+    """Returns whether each pod is where it should be; a pod may be refused before it is placed."""
     waiting = {name_of(pod) for pod in backlog.pods} - outcome.places.keys()
     return outcome.places.keys() == backlog.fits and waiting == outcome.recorded and outcome.gone == backlog.victims
 

@@ -18,7 +18,7 @@ from tests.stock.waiting import wait_until
 pytestmark = pytest.mark.stock
 
 
-def told(scheduler: RunningScheduler, *arguments: str) -> str:
+def status_of(scheduler: RunningScheduler, *arguments: str) -> str:
     server = f"http://127.0.0.1:{scheduler.port}"
     command: list[str | Path] = [EXTENDER, "status", "--server", server, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
@@ -32,12 +32,12 @@ def test_where_pods_are_and_why(control_plane: ControlPlane, start_scheduler: St
     client.create(make_pod("theirs").scheduler("another").obj())
     with start_scheduler() as scheduler:
         assert wait_until(lambda: "fits" in placed(control_plane))
-        assert wait_until(lambda: [line.split()[:4] for line in told(scheduler).splitlines()][1:] == [
+        assert wait_until(lambda: [line.split()[:4] for line in status_of(scheduler).splitlines()][1:] == [
             ["default", "big", "unschedulable", "1"],
             ["default", "picky", "unschedulable", "1"],
             ["default", "gated", "gated", "0"],
         ])  # fmt: skip
-        seen = json.loads(told(scheduler, "-o", "json"))
+        seen = json.loads(status_of(scheduler, "-o", "json"))
         assert {pod["name"]: pod["refusedBy"] for pod in seen["pods"]} == {
             "big": ["NodeResourcesFit"],
             "picky": ["NodeAffinity"],

@@ -1,4 +1,4 @@
-"""Decodes one large request and prints how many times its size the process has grown meanwhile."""
+"""Decodes one large request and prints how many times its size the process has grown in the process."""
 
 from __future__ import annotations
 

@@ -300,7 +300,7 @@ def test_a_node_may_be_without_victims_if_the_request_has_none_for_it() -> None:
         ),
     ],
 )
-def test_a_request_tells_what_its_pod_takes_in_memory(pod: PodBuilder) -> None:
+def test_a_request_says_how_much_memory_its_pod_takes(pod: PodBuilder) -> None:
     body = json.dumps({"Pod": pod.obj(), "NodeNames": []}, separators=(",", ":")).encode()
     decode_args(body)  # what is made once for all pods
     tracemalloc.start()

@@ -113,7 +113,7 @@ def _filter_faults(answer: Any, request: bytes) -> list[str]:
 
 
 def _passed(answer: dict[str, Any]) -> tuple[list[str], list[str]]:
-    """The names of the nodes that passed, and what is wrong with how they are told."""
+    """The names of the nodes that passed, and what is wrong with how they are listed."""
     names, nodes = answer["NodeNames"], answer["Nodes"]
     if answer["Error"]:
         return [], []
@@ -174,7 +174,7 @@ def _strangers(names: list[str], request: bytes) -> list[str]:
     if len(names) < _FEW and all(b'"%b"' % name.encode(errors="replace") in request for name in names):
         return []
     strangers = set(names) - _texts_in(request)
-    return [f"nodes that nobody asked about: {sorted(strangers)[:3]}"] if strangers else []
+    return [f"nodes that were not asked about: {sorted(strangers)[:3]}"] if strangers else []
 
 
 _FAULTS: Mapping[str, Callable[[Any, bytes], list[str]]] = {

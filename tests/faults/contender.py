@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import signal
 from contextlib import suppress
@@ -23,17 +22,11 @@ class Contender(MortalExtender):
         super().__exit__(*exc)
 
     def ready(self) -> bool:
-        try:
-            return self.running.get("/readyz")[0] == 200
-        except (OSError, http.client.HTTPException):
-            return False
+        return self.running.ready()
 
     def synced(self) -> bool:
-        """Whether its cache is filled, whoever leads."""
-        try:
-            return "[+]cache ok" in self.running.get("/readyz?verbose")[1]
-        except (OSError, http.client.HTTPException):
-            return False
+        """Returns True if its cache is filled, even if the other one leads."""
+        return "[+]cache ok" in self.running.readiness("?verbose")[1]
 
     def signal(self, number: signal.Signals) -> None:
         """To the server and to its worker, for the server would start another worker in the place of a lost one."""

@@ -32,7 +32,7 @@ def short_terms(settle_seconds: float) -> dict[str, str]:
 
 
 def holder(client: ApiClient, lease: str = LEASE) -> str:
-    """Returns who holds the Lease; "" if nobody does, or if there is no such Lease."""
+    """Returns who holds the Lease; "" if no process does, or if there is no such Lease."""
     with suppress(ApiError):
         return str(client.get("Lease", lease)["spec"].get("holderIdentity", ""))
     return ""

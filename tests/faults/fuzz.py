@@ -104,7 +104,7 @@ class Pipeline:
         self._answers: BinaryIO
 
     def post(self, requests: list[tuple[str, bytes]]) -> list[Response]:
-        """The answers in their order; where the server has closed, the rest is sent anew. Raises ConnectionError."""
+        """The answers in their order; where the server has closed, the rest is sent again. Raises ConnectionError."""
         answered: list[Response] = []
         together = len(requests)
         while rest := requests[len(answered) : len(answered) + together]:

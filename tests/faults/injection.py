@@ -43,11 +43,11 @@ class Fault(Enum):
     ENDLESS = "endless"
     """Done by the API server, then interim answers without end."""
     UNMEASURED = "unmeasured"
-    """The answer tells no length, and ends with its connection."""
+    """The answer gives no length, and ends with its connection."""
     UNREADABLE = "unreadable"
     """Done by the API server, and a refusal for an answer that is no UTF-8."""
     SURPLUS = "surplus"
-    """After the answer comes another that nobody has asked for."""
+    """After the answer comes another without a request."""
     DELAYED = "delayed"
     """The API server sees the request after a silence, whatever has become of the client by then."""
 
@@ -110,7 +110,7 @@ class Injection:
 class Severity:
     """The chance of a fault for each kind of call, and how long silences and healthy watches last.
 
-    A request that arrives late may overfill a node, which nobody can prevent, so it is in no storm.
+    A request that arrives late may overfill a node, which no process can prevent, so it is in no storm.
     """
 
     chances: Mapping[Call, float]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import signal
 from collections.abc import Callable, Mapping
@@ -55,15 +54,11 @@ class Lives:
         return self._process is None or not self._process.running
 
     def said(self) -> str:
-        """Returns what its readiness probe says; "" while nobody answers."""
-        with suppress(OSError, http.client.HTTPException):
-            return self.running.get("/readyz?verbose")[1]
-        return ""
+        """Returns the text of its readiness probe; "" while there is no answer."""
+        return self.running.readiness("?verbose")[1]
 
     def ready(self) -> bool:
-        with suppress(OSError, http.client.HTTPException):
-            return self.running.get("/readyz")[0] == 200
-        return False
+        return self.running.ready()
 
     def log(self) -> str:
         """Returns what all its lives have logged."""

@@ -26,7 +26,7 @@ def mutated(request: dict[str, Any], random: Random) -> bytes:
 
 
 def many_names(request: dict[str, Any], random: Random) -> bytes:
-    """A request about a hundred thousand nodes, most of which nobody knows."""
+    """A request about a hundred thousand nodes, most of which are unknown."""
     names = [f"n{i}" for i in range(MANY)]
     if "NodeNameToMetaVictims" in request:
         victims = {name: {"Pods": [{"UID": name}], "NumPDBViolations": 0} for name in names}

@@ -1,4 +1,4 @@
-"""Values that nobody expects, and fields of the API to put them into."""
+"""Unexpected values, and fields of the API to put them into."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ VALUES: tuple[Any, ...] = (
     "\ud800",
     "‮​",
     "a" * 5000,
-    "node-that-nobody-knows",
+    "unknown-node",
     "../../etc/passwd",
     "{{7*7}}${jndi:x}",
     "\r\nX: y",

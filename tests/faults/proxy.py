@@ -1,6 +1,6 @@
 """A TLS proxy before the API server that injects faults.
 
-Answers are framed anew, a watch as chunks and anything else by Content-Length, so that a fault can strike at any byte.
+Answers are framed again, a watch as chunks and anything else by Content-Length, so that a fault can strike at any byte.
 A client that is gone takes its request with it: what the API server has not seen by then, it will not see, unless the
 request was delayed.
 """

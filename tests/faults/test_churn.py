@@ -58,7 +58,7 @@ def waves(random: Random) -> Iterator[list[Object]]:
 
 
 def pass_one(client: ApiClient, wave: list[Object]) -> None:
-    """Creates a wave, waits until it is bound, deletes it and what was told of it."""
+    """Creates a wave, waits until it is bound, deletes it and its events."""
     client.create(*wave)
     selector = {"labelSelector": f"wave={wave[0]['metadata']['labels']['wave']}"}
     assert wait_until(lambda: all(pod["spec"].get("nodeName") for pod in client.list("Pod", "default", **selector)))

@@ -23,7 +23,7 @@ from tests.stock.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
-GRACE_SECONDS = 30.0  # terminationGracePeriodSeconds, unless somebody sets it
+GRACE_SECONDS = 30.0  # terminationGracePeriodSeconds, unless it is set
 BINDING = "/api/v1/namespaces/default/pods/p/binding"
 API = "client.authentication.k8s.io/v1"
 FILTER = {"Pod": {"metadata": {"name": "p", "namespace": "default", "uid": "u"}}, "NodeNames": ["n"]}
@@ -47,12 +47,6 @@ def started(verb: str, kubeconfig: Path, directory: Path, *flags: str) -> Iterat
         yield Running(process, port)
     finally:
         process.stop(0)
-
-
-def ready(running: Running) -> bool:
-    with suppress(OSError, http.client.HTTPException):
-        return running.get("/readyz")[0] == 200
-    return False
 
 
 def post(running: Running, verb: str, body: object) -> bytes:
@@ -94,7 +88,7 @@ def test_the_process_ends_within_the_grace_period_even_if_calls_hang(verb: str, 
         api.token = "t"
         flags = ("--no-leader-elect",) if verb == "schedule" else ("--drain-seconds=0",)
         with started(verb, kubeconfig, tmp_path, *flags) as running:
-            assert wait_until(lambda: ready(running), 60)
+            assert wait_until(running.ready, 60)
             api.fail(BINDING, hang(released))
             api.put(PODS, make_pod("p").uid("u").scheduler("default-scheduler").obj())
             if verb == "serve":
@@ -118,36 +112,30 @@ def holder(api: FakeApiServer) -> str:
 
 def test_a_worker_that_crashes_leads_on_under_its_lease(tmp_path: Path) -> None:
     with api_of_a_node() as api, started("serve", api.kubeconfig(tmp_path), tmp_path, *ELECTION) as one:
-        assert wait_until(lambda: ready(one), 60)
+        assert wait_until(one.ready, 60)
         held, other = holder(api), tmp_path / "other"
         other.mkdir()
         with started("serve", api.kubeconfig(other), other, *ELECTION) as standby:
-            assert wait_until(lambda: held in _said(standby), 60)
+            assert wait_until(lambda: held in standby.readiness("?verbose")[1], 60)
             children = Path(f"/proc/{one.process.pid}/task/{one.process.pid}/children")
             worker = int(children.read_text().split()[0])
             os.kill(worker, signal.SIGKILL)
             assert wait_until(lambda: not Path(f"/proc/{worker}").exists())
-            assert wait_until(lambda: ready(one), 60)
-            assert not ready(standby)
+            assert wait_until(one.ready, 60)
+            assert not standby.ready()
         assert holder(api) == held
         assert api.collections[LEASES]["default/extender"]["spec"]["leaseTransitions"] == 0
 
 
 def test_a_leader_that_is_to_end_answers_until_another_leads(tmp_path: Path) -> None:
     with api_of_a_node() as api, started("serve", api.kubeconfig(tmp_path), tmp_path, *ELECTION) as one:
-        assert wait_until(lambda: ready(one), 60)
+        assert wait_until(one.ready, 60)
         held, other = holder(api), tmp_path / "other"
         other.mkdir()
         with started("serve", api.kubeconfig(other), other, *ELECTION) as standby:
-            assert wait_until(lambda: held in _said(standby), 60)
+            assert wait_until(lambda: held in standby.readiness("?verbose")[1], 60)
             os.kill(one.process.pid, signal.SIGTERM)
             assert wait_until(lambda: holder(api) not in ("", held))
             assert "NodeNames" in json.loads(post(one, "filter", FILTER))
-            assert wait_until(lambda: ready(standby))
+            assert wait_until(standby.ready)
             assert one.process.stop(GRACE_SECONDS) == 0
-
-
-def _said(running: Running) -> str:
-    with suppress(OSError, http.client.HTTPException):
-        return running.get("/readyz?verbose")[1]
-    return ""

@@ -78,7 +78,7 @@ class MortalLoop:
 
     def _start(self, *, wait: bool) -> RunningScheduler:
         flags = (*FLAGS, "--policy", str(self._policy))
-        running = schedule(self._plane.kubeconfig, self._folder, *flags, wait=wait, timeout_seconds=60)
+        running = schedule(self._plane.kubeconfig, self._folder, *flags, wait=wait)
         return self._stack.enter_context(running)
 
     def kill(self) -> Outage:

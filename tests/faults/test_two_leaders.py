@@ -102,7 +102,7 @@ def test_each_pod_is_bound_once_under_changing_leaders(control_plane: ControlPla
         assert wait_until(lambda: one.synced() and two.synced(), _TAKE_OVER_SECONDS)
         replicas.check(client)
         assert unexplained(tmp_path) == []
-        assert transitions >= LEADER_CHANGES // 2  # in a storm nobody may lead as a turn begins
+        assert transitions >= LEADER_CHANGES // 2  # in a storm there may be no leader as a turn begins
 
 
 def test_a_binding_that_arrives_after_the_lease_binds_nothing_twice(

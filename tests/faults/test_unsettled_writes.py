@@ -379,7 +379,7 @@ class Stage:
             settling.start()
 
     def compete(self) -> None:
-        """Has whoever decides now place a pod where the write would have its own."""
+        """Has the process that decides now place a pod where the write would have its own."""
         self.case.kind.compete(self.scene)
         if self.case.verb == "serve":
             threading.Thread(target=self._bind_again_and_again, args=("b",), daemon=True).start()

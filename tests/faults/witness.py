@@ -16,7 +16,7 @@ class Witness:
     """`with Witness(control_plane) as witness:` follows all pods from now on, straight from the API server.
 
     Attributes:
-        places: UID -> the nodes that the pod has been on, in order, each as often as it came there anew.
+        places: UID -> the nodes that the pod has been on, in order, each as often as it came there again.
         failure: what ended the watch, if anything did: then its word is worth nothing.
     """
 

@@ -12,7 +12,7 @@ A, R = Action, Resource
 
 
 @pytest.mark.parametrize(
-    ("registered", "happened", "hears"),
+    ("registered", "happened", "is_met"),
     [
         pytest.param((R.NODE, A.ADD), (R.NODE, A.ADD), True, id="the same"),
         pytest.param((R.NODE, A.ADD | A.UPDATE_NODE_LABEL), (R.NODE, A.UPDATE_NODE_LABEL), True, id="one of several"),
@@ -30,12 +30,12 @@ A, R = Action, Resource
     ],
 )
 def test_a_registration_covers_special_cases_of_its_event(
-    registered: tuple[Resource, Action], happened: tuple[Resource, Action], hears: bool
+    registered: tuple[Resource, Action], happened: tuple[Resource, Action], is_met: bool
 ) -> None:
-    assert ClusterEvent(*registered).is_met_by(ClusterEvent(*happened)) is hears
+    assert ClusterEvent(*registered).is_met_by(ClusterEvent(*happened)) is is_met
 
 
-def test_a_registration_for_updates_hears_of_every_update() -> None:
+def test_a_registration_for_updates_gets_every_update() -> None:
     updates = {action for action in Action if str(action.name).startswith("UPDATE_")}
     assert set(A.UPDATE) == updates
 
@@ -114,7 +114,7 @@ def built() -> NodeBuilder:
         pytest.param(
             built().unschedulable(), built().unschedulable().label(a="b"), ["UpdateNodeLabel"], id="still cordoned"
         ),
-        pytest.param(built().unschedulable().taint("k"), built(), ["UpdateNodeTaint"], id="both, told once"),
+        pytest.param(built().unschedulable().taint("k"), built(), ["UpdateNodeTaint"], id="both, reported once"),
         pytest.param(built(), built().capacity(cpu="64"), ["UpdateNodeAllocatable"], id="allocatable"),
         pytest.param(built(), built().annotation({"a": "b"}), ["UpdateNodeAnnotation"], id="annotation"),
         pytest.param(built(), built().condition("Ready", "False"), ["UpdateNodeCondition"], id="condition"),

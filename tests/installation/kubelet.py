@@ -6,7 +6,6 @@ import base64
 import re
 import threading
 import traceback
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -165,9 +164,7 @@ class _Pod:
     def _ready(self, container: Object) -> bool:
         if container["name"] == "kube-scheduler":
             return self._plane.answers(self._secure, "/readyz")
-        with suppress(OSError):
-            return RunningExtender(self._running[0], self._probes).get("/readyz")[0] == 200
-        return False
+        return RunningExtender(self._running[0], self._probes).ready()
 
     def _report(self, is_ready: bool) -> None:
         if is_ready != self._is_ready:

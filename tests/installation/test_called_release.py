@@ -61,7 +61,7 @@ class Cluster:
         self.configuration = pods.kube_scheduler()
 
     def places(self, name: str, timeout_seconds: float = 30) -> bool:
-        """Returns True if a new pod of somebody is placed in this time."""
+        """Returns True if a new pod is placed in this time."""
         self.client.create(make_pod(name).req(cpu="100m").obj())
         return wait_until(lambda: name in placed(self.plane), timeout_seconds)
 

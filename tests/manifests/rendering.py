@@ -34,7 +34,7 @@ def render(binaries: Binaries, values: Mapping[str, Any], namespace: str = NAMES
 
 
 def notes(binaries: Binaries, values: Mapping[str, Any]) -> str:
-    """Returns what `helm install` tells people at its end."""
+    """Returns what `helm install` prints at its end."""
     return _helm(binaries, values, NAMESPACE, "install", NAME, "--dry-run=client").partition("NOTES:\n")[2]
 
 

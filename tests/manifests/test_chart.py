@@ -163,7 +163,7 @@ def test_every_value_has_a_line_in_the_readme_and_a_case_here() -> None:
     assert listed == list(leaves(VALUES))
 
 
-def test_the_readme_tells_the_defaults() -> None:
+def test_the_readme_lists_the_defaults() -> None:
     for path, recorded in re.findall(r"^\| `([\w.]+)` \| `(.*?)` \|", README, re.MULTILINE):
         value = VALUES
         for key in path.split("."):

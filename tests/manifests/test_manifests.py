@@ -139,6 +139,6 @@ def test_the_extender_may_renew_its_own_lease(extender: ApiClient) -> None:
         ),
     ],
 )
-def test_the_extender_may_do_no_more(extender: ApiClient, method: str, path: str, body: Any) -> None:
+def test_the_extender_may_do_nothing_else(extender: ApiClient, method: str, path: str, body: Any) -> None:
     content_type = "application/merge-patch+json" if method == "PATCH" else "application/json"
     assert refused(lambda: extender.request(method, path, body, content_type))

@@ -98,7 +98,7 @@ def test_it_may_list_and_watch_every_kind_that_is_known_and_no_secrets(account: 
         pytest.param("GET", f"{LEASES}/other", None, id="read other leases"),
     ],
 )
-def test_it_may_do_no_more(account: ApiClient, method: str, path: str, body: Any) -> None:
+def test_it_may_do_nothing_else(account: ApiClient, method: str, path: str, body: Any) -> None:
     content_type = "application/merge-patch+json" if method == "PATCH" else "application/json"
     assert refused(lambda: account.request(method, path, body, content_type))
 
@@ -128,7 +128,7 @@ def pod(name: str) -> PodBuilder:
 
 @pytest.mark.stock
 @pytest.mark.clients
-def test_it_leads_places_preempts_and_tells(control_plane: ControlPlane, scheduler: RunningScheduler) -> None:
+def test_it_leads_places_preempts_and_reports(control_plane: ControlPlane, scheduler: RunningScheduler) -> None:
     client = control_plane.client
     assert wait_until(lambda: scheduler.metric(f'extender_leader{{name="{NAME}"}}') == 1)
     assert client.get("Lease", NAME, NAMESPACE)["spec"]["holderIdentity"]

@@ -90,7 +90,7 @@ def volume(source: Object, labels: dict[str, str] | None = None, *terms: Object)
         ),
         pytest.param({"cinder": {"volumeID": "c"}}, {}, CSIVolume("cinder.csi.openstack.org", "c"), id="cinder"),
         pytest.param({"portworxVolume": {"volumeID": "p"}}, {}, CSIVolume("pxd.portworx.com", "p"), id="portworx"),
-        pytest.param({"nfs": {}}, {}, None, id="nobody's"),
+        pytest.param({"nfs": {}}, {}, None, id="another plugin's"),
     ],
 )
 def test_names(source: Object, labels: dict[str, str], expected: CSIVolume | Fault | None) -> None:

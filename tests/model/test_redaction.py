@@ -284,7 +284,7 @@ def test_names_inside_keys_are_hashed_and_still_meet() -> None:
 
 
 def test_decisions_that_depend_on_the_order_of_names_stay_the_same() -> None:
-    """Of two equal victims, and of two equal pools, the name decides; random hashes would decide half of them anew."""
+    """Of two equal victims, and of two equal pools, the name decides; random hashes would change half of them."""
     for number in range(8):
         names = [f"{letter}{number}" for letter in "dacb"]
         nodes = [make_node(name).zone(f"z-{name}").capacity(cpu="4").obj() for name in names]

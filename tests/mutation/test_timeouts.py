@@ -1,4 +1,4 @@
-"""A test that takes too long is told apart from one that fails, because a slow machine kills no mutant."""
+"""A test that takes too long is distinguished from one that fails, because a slow machine kills no mutant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Snapshots and policies that nobody should have: one clear line each, no traceback, in bounded memory and time."""
+"""Snapshots and policies as they should not be: one clear line each, no traceback, in bounded memory and time."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def refused_without(pod: Object, gone: list[str], *objects: Object) -> set[str]:
 @pytest.mark.parametrize(
     ("gone", "refused"),
     [
-        pytest.param([], {"a", "b"}, id="nobody left"),
+        pytest.param([], {"a", "b"}, id="no pod left"),
         pytest.param(["q"], {"a", "b"}, id="one of two left"),
         pytest.param(["q", "r"], {"b"}, id="both left"),
         pytest.param(["q", "r", "s"], set(), id="all left"),

@@ -102,7 +102,7 @@ def without(*names: str) -> list[str]:
         pytest.param(
             {"multiPoint": {**OFF, "enabled": enabled("NodePorts", "NodeName")}},
             ["NodePorts", "NodeName"],
-            id="all anew",
+            id="all again",
         ),
         pytest.param(
             {"multiPoint": {"disabled": enabled("NodePorts"), "enabled": enabled("NodePorts")}},

@@ -1,4 +1,4 @@
-"""Every fault is told at once, each with its place, what is wrong, and the nearest right name."""
+"""Every fault is reported at once, each with its place, what is wrong, and the nearest right name."""
 
 from __future__ import annotations
 

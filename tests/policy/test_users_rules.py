@@ -171,7 +171,7 @@ def test_a_module_that_cannot_be_imported_is_one_fault_however_many_rules_it_has
     ]
 
 
-def test_arguments_that_nobody_gives_are_missing() -> None:
+def test_arguments_that_are_not_given_are_missing() -> None:
     with pytest.raises(ConfigurationError) as caught:
         read(configuration({"filter": {"enabled": [{"name": KEEP}]}}))
     path = f"profiles[0].pluginConfig: {KEEP}: args"

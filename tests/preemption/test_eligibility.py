@@ -30,7 +30,7 @@ def leaving(priority: int = 0, reason: str = "PreemptionByScheduler", status: st
         pytest.param(preemptor().nominated("n"), leaving(status="False"), None, id="not evicted after all"),
         pytest.param(preemptor().nominated("n"), leaving(100), None, id="a peer is leaving"),
         pytest.param(preemptor("8").nominated("n"), leaving(), None, id="nominated to a node that can never do"),
-        pytest.param(preemptor().nominated("n"), victim("stays", "n", "2").obj(), None, id="nobody is leaving"),
+        pytest.param(preemptor().nominated("n"), victim("stays", "n", "2").obj(), None, id="no pod is leaving"),
     ],
 )
 def test_eligibility(pod: PodBuilder, other: Object, reason: str | None) -> None:

@@ -43,9 +43,9 @@ class Groups:
     """A queue of groups, and what a loop does with it."""
 
     def __init__(self, minimum: int = 0) -> None:
-        self.clock, self.minimum, self.told = ManualClock(), Minimum(minimum), QueueRecorder()
+        self.clock, self.minimum, self.recorded = ManualClock(), Minimum(minimum), QueueRecorder()
         rules = (self.minimum, SchedulingGates())
-        self.queue = PriorityQueue(self.told, self.clock, INTERESTS, rules, root_of=without_trees)
+        self.queue = PriorityQueue(self.recorded, self.clock, INTERESTS, rules, root_of=without_trees)
 
     def add(self, *pods: PodBuilder | str) -> None:
         for pod in pods:
@@ -381,7 +381,7 @@ def test_a_member_that_joins_its_waiting_group_comes_from_no_tier() -> None:
     groups = Groups()
     groups.add("a", "b")
     added = "UnscheduledPodAdd"
-    assert groups.told.moves == [("default/a", "", "active", added), ("default/b", "", "active", added)]
+    assert groups.recorded.moves == [("default/a", "", "active", added), ("default/b", "", "active", added)]
 
 
 def test_groups_and_single_pods_are_counted_apart() -> None:
@@ -397,7 +397,7 @@ def test_a_group_enters_a_queue_as_one_entity() -> None:
     groups.reject(groups.pop())
     assert groups.queue.move(NEW_NODE) == 1
     added, rejected = "UnscheduledPodAdd", "ScheduleAttemptFailure"
-    assert groups.told.entities == [
+    assert groups.recorded.entities == [
         ("active", added, "podgroup"),
         ("active", added, "pod"),
         ("unschedulable", rejected, "podgroup"),

@@ -41,7 +41,7 @@ class Pod:
     refusals: int = 0
     errors: int = 0
     rules: frozenset[str] = frozenset()
-    hears: bool = False
+    is_notified: bool = False
     gone: bool = False
 
 
@@ -132,7 +132,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     def fail(self, pod: Pod, queued: QueuedPod, result: str) -> None:
         rules = frozenset[str]() if result == "error" else frozenset((result,))
-        helped = not rules or (pod.hears and FIT in rules)
+        helped = not rules or (pod.is_notified and FIT in rules)
         pod.errors = pod.errors + 1 if not rules else 0
         pod.refusals += bool(rules)
         pod.rules = rules
@@ -168,7 +168,7 @@ class GroupMachine(RuleBasedStateMachine):
         group = self.groups.pop(first)
         assert {pod.info.pod.name for pod in popped.pods} == {pod.name for pod in group.members}
         for pod in group.members:
-            pod.at, pod.hears = "cycle", False
+            pod.at, pod.is_notified = "cycle", False
         self.cycle = Cycle(first, group, popped)
 
     @precondition(lambda self: self.cycle is not None)
@@ -247,7 +247,7 @@ class GroupMachine(RuleBasedStateMachine):
     def a_node_comes(self) -> None:
         self.clock.advance(0.001)
         for pod in self.pods.values():
-            pod.hears = pod.hears or pod.at in ("cycle", "binding")
+            pod.is_notified = pod.is_notified or pod.at in ("cycle", "binding")
         for key, group in self.groups.items():
             if group.tier == "unschedulable" and any(FIT in pod.rules for pod in group.members):
                 self.requeue(key)

@@ -30,9 +30,9 @@ class Rig:
     """A queue with a clock."""
 
     def __init__(self, *pods: PodBuilder | str, pre_enqueue: Iterable[PreEnqueue] = (SchedulingGates(),)) -> None:
-        self.told = QueueRecorder()
+        self.recorded = QueueRecorder()
         self.clock = ManualClock(100.0)
-        self.queue = PriorityQueue(self.told, self.clock, INTERESTS, tuple(pre_enqueue))
+        self.queue = PriorityQueue(self.recorded, self.clock, INTERESTS, tuple(pre_enqueue))
         for pod in pods:
             self.add(pod)
 
@@ -103,7 +103,7 @@ def test_a_backing_off_pod_is_popped_when_no_other_is_ready() -> None:
     assert rig.tiers() == {"backoff": ["refused"]}
     rig.add("fresh")
     assert [rig.pop().info.pod.name for _ in range(2)] == ["fresh", "refused"]
-    assert ("active", "PopFromBackoffQ") in rig.told.arrivals
+    assert ("active", "PopFromBackoffQ") in rig.recorded.arrivals
 
 
 def test_a_pod_backs_off_for_its_whole_time_after_an_error() -> None:
@@ -120,7 +120,7 @@ def test_a_pod_backs_off_for_its_whole_time_after_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rejection", "meanwhile", "tier"),
+    ("rejection", "changes", "tier"),
     [
         pytest.param(refused(FIT), [], Tier.UNSCHEDULABLE, id="nothing happened"),
         pytest.param(refused(FIT), [A_POD_LEFT], Tier.BACKOFF, id="something happened that may help"),
@@ -135,14 +135,14 @@ def test_a_pod_backs_off_for_its_whole_time_after_an_error() -> None:
     ],
 )
 def test_a_pod_that_was_not_scheduled_enters_the_right_tier(
-    rejection: Rejection, meanwhile: list[Change], tier: Tier
+    rejection: Rejection, changes: list[Change], tier: Tier
 ) -> None:
     rig = Rig("p")
     pod = rig.pop()
-    for change in meanwhile:
+    for change in changes:
         rig.queue.move(change)
     assert rig.fail(pod, rejection) is tier
-    assert rig.told.arrivals[-1] == (tier.queue, "ScheduleAttemptFailure")
+    assert rig.recorded.arrivals[-1] == (tier.queue, "ScheduleAttemptFailure")
 
 
 def test_an_event_for_a_pending_rule_outranks_earlier_events() -> None:
@@ -220,7 +220,7 @@ def test_an_event_moves_a_pod_into_backoff_until_its_backoff_ends() -> None:
     assert rig.tiers() == {"backoff": ["p"]}
     rig.flush_backoff(after_seconds=2)
     assert rig.tiers() == {"active": ["p"]}
-    assert rig.told.arrivals == [
+    assert rig.recorded.arrivals == [
         ("active", "UnscheduledPodAdd"),
         ("unschedulable", "ScheduleAttemptFailure"),
         ("backoff", "AssignedPodDelete"),
@@ -300,7 +300,7 @@ def test_a_gated_pod_waits_until_its_last_gate_is_removed() -> None:
     assert rig.tiers() == {"gated": ["p"]}
     rig.queue.add(info("p"))
     assert rig.tiers() == {"active": ["p"]}
-    assert rig.told.arrivals == [
+    assert rig.recorded.arrivals == [
         ("unschedulable", "UnscheduledPodAdd"),
         ("active", "TargetPodUpdatePodSchedulingGatesEliminated"),
     ]
@@ -366,7 +366,7 @@ def test_activate_makes_a_pod_ready_without_backoff(rejection: Rejection, before
     assert rig.fail(pod, rejection) is before
     rig.queue.activate([pod.uid, "unknown"])
     assert rig.tiers() == {"active": ["p"]}
-    assert rig.told.arrivals[-1] == ("active", "ForceActivate")
+    assert rig.recorded.arrivals[-1] == ("active", "ForceActivate")
 
 
 def test_activate_does_not_open_gates() -> None:
@@ -517,7 +517,7 @@ def test_a_rule_wakes_the_pods_that_it_rejected() -> None:
     rig.refuse(FIT)
     rig.queue.wake("rules:licence")
     assert rig.tiers() == {"active": ["p"], "unschedulable": ["other"]}
-    assert rig.told.arrivals[-1] == ("active", "RuleWake")
+    assert rig.recorded.arrivals[-1] == ("active", "RuleWake")
 
 
 def test_a_pod_that_a_rule_wakes_backs_off_first() -> None:
@@ -540,7 +540,7 @@ def test_every_rejected_pod_is_tried_again_after_events_may_have_been_missed() -
     in_flight = rig.pop()
     rig.refuse("rules:a")
     rig.queue.events_missed()
-    assert rig.told.arrivals[-1] == ("active", "EventsMissed")
+    assert rig.recorded.arrivals[-1] == ("active", "EventsMissed")
     assert rig.fail(in_flight, refused(FIT)) is Tier.BACKOFF
 
 
@@ -549,7 +549,7 @@ def test_pods_that_the_previous_rules_rejected_are_requeued_and_filed_by_the_new
     rig.refuse("rules:a")
     rig.queue.rules_changed({"rules:b": Interests()})
     assert rig.tiers() == {"active": ["other", "p"]}
-    assert rig.told.arrivals[-1] == ("active", "PolicyReload")
+    assert rig.recorded.arrivals[-1] == ("active", "PolicyReload")
     rig.refuse("rules:b")
     assert rig.queue.move(A_NODE_CAME) == 0
     pod = rig.pop()

@@ -79,7 +79,7 @@ def settled(cpus: FakeCpus, clock: ManualClock) -> OneCpu:
     ("used", "idle", "then_on"),
     [
         pytest.param(1.0, {0: 1.0, 2: 1.0}, 1, id="all of it is its own use"),
-        pytest.param(0.3, {0: 0.5, 1: 0.7, 2: 1.0}, 1, id="nobody else uses it"),
+        pytest.param(0.3, {0: 0.5, 1: 0.7, 2: 1.0}, 1, id="no other process uses it"),
         pytest.param(0.1, {0: 0.5, 2: 0.9}, 2, id="others use it, and the last is quietest"),
         pytest.param(0.5, {0: 0.2, 2: 0.1}, 1, id="others use all"),
         pytest.param(0.5, {0: 0.7, 2: 0.6}, 1, id="hardly more room elsewhere"),

@@ -88,7 +88,7 @@ def test_a_child_that_takes_too_long_says_what_took_the_time() -> None:
     assert str(caught.value) == EXPLAINED
 
 
-def test_a_child_that_hears_no_signal_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_that_ignores_signals_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("extender.runtime.questions._GRACE_SECONDS", 0.2)
 
     def deaf() -> None:

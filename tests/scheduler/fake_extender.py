@@ -47,8 +47,8 @@ class FakeExtender:
         return [request for asked, request in self.asked if asked == verb]
 
     def was_asked(self) -> bool:
-        """Waits until it is asked for the first time; False: nobody did for seconds."""
-        return self._asked.wait(5)
+        """Waits until it is asked for the first time; False if it is not within a minute."""
+        return self._asked.wait(60)
 
     def answer(self, verb: str, request: Asked) -> bytes:
         self.asked.append((verb, request))

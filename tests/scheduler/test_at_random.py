@@ -1,4 +1,4 @@
-"""Volumes and devices under faults in any order: nothing is given twice, and nothing stays taken that nobody has."""
+"""Volumes and devices under faults in any order: nothing is given twice, and nothing stays taken without an owner."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Story:
             writer.faults[self.random.choice(METHODS)] = error
 
     def _remake(self) -> None:
-        """A pod is deleted, with what the controllers delete and release for it, and made anew."""
+        """A pod is deleted, with what the controllers delete and release for it, and recreated."""
         i = self.random.randrange(PODS)
         gone = self.world.pod(f"p{i}")
         self._made += 1

@@ -32,7 +32,7 @@ from tests.scheduler.world import NAME, World
 
 @pytest.fixture
 def moved(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The labels of the events that the queue hears of."""
+    """The labels of the events that reach the queue."""
     labels: list[str] = []
     move = PriorityQueue.move
 

@@ -92,7 +92,7 @@ def test_each_is_asked_about_what_the_one_before_it_let_pass(started: Started) -
     ]
 
 
-def test_nobody_is_asked_where_nothing_is_left(started: Started) -> None:
+def test_no_extender_is_asked_once_no_node_is_left(started: Started) -> None:
     first = started.add({"filter": passing(a="no")})
     second = started.add({"filter": all_pass})
     started.decide(make_pod("p"), table_of(*nodes("a")))
@@ -324,7 +324,7 @@ def test_preemption_goes_on_without_those_that_may_be_ignored(started: Started, 
     assert unfit(started.decide(make_pod("p").req(cpu="1").priority(10), full_nodes())).nominated_node == node
 
 
-def test_after_an_empty_answer_nobody_is_asked(started: Started) -> None:
+def test_after_an_empty_answer_no_extender_is_asked(started: Started) -> None:
     started.add({"preempt": {}})
     later = started.add({"preempt": meta(a=[VA])})
     started.decide(make_pod("p").req(cpu="1").priority(10), full_nodes())

@@ -244,7 +244,7 @@ def devices_on_two_nodes(*more: Any) -> list[Any]:
 RESERVED = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "workers", "uid": OF_GROUP.uid}
 
 
-@pytest.mark.parametrize("reserved_for", [(), (RESERVED,)], ids=["nobody", "the group"])
+@pytest.mark.parametrize("reserved_for", [(), (RESERVED,)], ids=["no pod", "the group"])
 def test_a_group_that_fits_nowhere_gives_back_the_devices_of_its_claim(reserved_for: tuple[Object, ...]) -> None:
     shared = allocated("shared", "n2", *reserved_for)
     world = World(*devices_on_two_nodes(shared, group(), *map(sharing, "ab")), features=ON)

@@ -112,7 +112,7 @@ def test_the_same_seed_makes_the_same_choices() -> None:
     assert len({choices(seed)[0] for seed in range(10)}) > 3
 
 
-def test_why_a_pod_waits_is_told_as_the_stock_scheduler_tells_it() -> None:
+def test_why_a_pod_waits_reads_as_from_the_stock_scheduler() -> None:
     world = World(node("n1", cpu="1"), node("n2").taint("dedicated"), node("n3", cpu="2"), pod("p", cpu="3"))
     world.settle()
     message = (
@@ -172,7 +172,7 @@ def test_a_pod_with_gates_waits_until_they_are_gone() -> None:
     assert world.node_of("p") == "n1"
 
 
-@pytest.mark.parametrize("fault", [Refused("no", 403), Conflict("made anew", 409), Refused("busy", 429)], ids=str)
+@pytest.mark.parametrize("fault", [Refused("no", 403), Conflict("recreated", 409), Refused("busy", 429)], ids=str)
 def test_a_refused_bind_frees_the_place_and_is_tried_again(fault: Refused) -> None:
     world = World(node("n1", cpu="1"), pod("p"))
     world.faults = [fault]
@@ -198,7 +198,7 @@ def test_a_refused_bind_makes_way_for_those_that_waited_for_the_place() -> None:
     assert world.node_of("second") == "n1"
 
 
-def test_a_bind_of_unknown_outcome_keeps_the_place_until_the_watch_tells() -> None:
+def test_a_bind_of_unknown_outcome_keeps_the_place_until_the_watch_delivers_the_pod() -> None:
     world = World(node("n1"), pod("p"))
     world.faults = [OutcomeUnknown("no answer")]
     world.settle()
@@ -280,13 +280,13 @@ def test_a_pod_that_cannot_be_judged_does_not_stop_the_others(monkeypatch: pytes
 
     def failing(info: object, table: object) -> object:
         if getattr(info, "uid", "") == "bad":
-            raise RuntimeError("a rule of somebody's")
+            raise RuntimeError("a user's rule")
         return schedule_pod(info, table)  # type: ignore[arg-type]  # handed through
 
     monkeypatch.setattr(cycle, "schedule_pod", failing)
     world.settle()
     assert world.node_of("good") == "n1"
-    assert world.conditions[0][:3] == ("bad", "SchedulerError", "RuntimeError: a rule of somebody's")
+    assert world.conditions[0][:3] == ("bad", "SchedulerError", "RuntimeError: a user's rule")
 
 
 def test_a_preference_that_cannot_be_read_fails_the_pod_and_no_other() -> None:

@@ -77,7 +77,7 @@ def test_a_preemptor_names_the_node_that_it_waits_for() -> None:
 
 
 def test_a_pod_of_unknown_outcome_is_assumed_whatever_else_becomes_of_it() -> None:
-    """The watch may tell of it meanwhile, so that it stands in the queue again."""
+    """The watch may deliver it first, so that it is in the queue again."""
     world = World(node("n", cpu="1"), pod("p"))
     world.attempt()
     world.faults.append(OutcomeUnknown("no answer"))
@@ -140,7 +140,7 @@ def test_no_picture_is_torn(seed: int) -> None:
         assert len(seen) + picture.scheduled == pods
 
 
-def test_it_is_told_in_the_names_of_the_api() -> None:
+def test_it_is_reported_in_the_names_of_the_api() -> None:
     recorded = msgspec.to_builtins(modeler(World(pod("p"))).status(leading=False))
     assert recorded["leading"] is False
     assert recorded["inFlight"] == []

@@ -1,4 +1,4 @@
-"""Preemption carried out: who goes, who waits, and that nobody goes twice."""
+"""Preemption carried out: which pods go, which wait, and that none goes twice."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_preemptor_is_admitted_once_its_last_victim_leaves() -> None:
     assert evictions.refuse(preemptor) is None
 
 
-def test_pods_that_wait_for_evictions_are_tried_though_the_preemptor_begins_again_meanwhile() -> None:
+def test_pods_that_wait_for_evictions_are_tried_though_the_preemptor_begins_again() -> None:
     world = World(node("n1"), pod("p").priority(10), pod("other").priority(10))
     preemptor, other = PodInfo(world.pod("p")), PodInfo(world.pod("other"))
     evictions = EvictionsInProgress(world.cache)
@@ -202,7 +202,7 @@ def test_what_wakes_the_preemptor_while_victims_are_being_evicted_is_not_lost() 
 
 
 def test_a_preemptor_waits_while_its_node_is_cleared_for_another() -> None:
-    """Its own victim is gone, and with the other's it will fit: it evicts nobody else, as kube-scheduler would."""
+    """Its own victim is gone, and with the other's it will fit: it evicts no other pod, as kube-scheduler would."""
     nodes = node("n1", cpu="2"), node("n2", cpu="2")
     standing = [pod(f"{name}-{number}").node(name).priority(1) for name in ("n1", "n2") for number in range(2)]
     world = World(*nodes, *standing, pod("first").priority(10))
@@ -294,7 +294,7 @@ def test_no_victim_is_deleted_once_its_preemptor_needs_no_room(
 
 
 class Unreachable(World):
-    """An API server that evicts nobody for a while."""
+    """An API server that evicts no pod for a while."""
 
     def __init__(self, *built: Any) -> None:
         self.calls = 0
@@ -367,7 +367,7 @@ def test_a_nomination_by_another_scheduler_is_left_alone() -> None:
     assert world.pod("theirs").status.nominated_node_name == "n1"
 
 
-def test_a_preemptor_that_is_deleted_has_nobody_evicted(world: World) -> None:
+def test_a_preemptor_that_is_deleted_evicts_no_pod(world: World) -> None:
     world.delete("Pod", "default/p")
     popped = world.queue.pop(0)
     assert isinstance(popped, QueuedPod)
@@ -421,7 +421,7 @@ def test_every_search_for_victims_is_counted_and_the_victims_of_those_that_find_
     assert (world.telemetry.searches, world.telemetry.victims) == (2, [1])
 
 
-def test_where_nobody_is_less_important_it_is_said() -> None:
+def test_a_preemptor_without_less_important_pods_is_reported() -> None:
     world = World(node("n1", cpu="1"), pod("peer").node("n1").priority(10), pod("p").priority(10))
     world.settle()
     assert (world.telemetry.searches, world.telemetry.victims) == (1, [])

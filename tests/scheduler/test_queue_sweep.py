@@ -32,7 +32,7 @@ def test_a_waiting_pod_that_the_queue_has_lost_is_added_at_the_second_look(world
     assert queued(world) == ["p"]
 
 
-def test_a_pod_that_the_queue_was_not_told_is_gone_is_deleted_at_the_second_look(world: World) -> None:
+def test_a_pod_whose_deletion_the_queue_missed_is_deleted_at_the_second_look(world: World) -> None:
     world.cache.listen(None)
     world.delete("Pod", "default/p")
     world.watch()

@@ -1,4 +1,4 @@
-"""Preemption for pods that users' rules alone refuse: who goes, when nobody does, and that nobody goes twice."""
+"""Preemption for pods that users' rules alone refuse: which pods go, when none does, and that none goes twice."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ class Writes(Caller):
         return b""
 
 
-def test_what_was_decided_in_an_earlier_term_evicts_nobody() -> None:
+def test_a_decision_of_an_earlier_term_evicts_no_pod() -> None:
     """Another leader may have evicted other pods for the same pod in between."""
 
     def lead_again(writes: Writes) -> None:
@@ -283,7 +283,7 @@ def test_a_leader_that_knows_nothing_of_the_victims_sees_them_leave() -> None:
         pytest.param(
             [painter("low", 1, "n1")], painter("p", 10).preemption_policy("Never"), {}, id="preemptionPolicy Never"
         ),
-        pytest.param([painter("same", 10, "n1")], P, {}, id="nobody of a lower priority"),
+        pytest.param([painter("same", 10, "n1")], P, {}, id="no pod of a lower priority"),
         pytest.param([painter("low", 1, "n1"), node("n2")], P, {}, id="another node has room by now"),
         pytest.param([painter("low", 1, "n1")], P, {"preemption": None}, id="preemption is off"),
         pytest.param(
@@ -294,7 +294,7 @@ def test_a_leader_that_knows_nothing_of_the_victims_sees_them_leave() -> None:
         ),
     ],
 )
-def test_nobody_goes(objects: list[Any], pod: PodBuilder, options: dict[str, Any]) -> None:
+def test_no_pod_is_evicted(objects: list[Any], pod: PodBuilder, options: dict[str, Any]) -> None:
     webhook = Webhook(node("n1"), *objects, pod, **options)
     webhook.ask(pod, "n1")
     webhook.turn()

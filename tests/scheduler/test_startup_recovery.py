@@ -35,7 +35,7 @@ def claim(*reserved: str, owner: str = "") -> Object:
         pytest.param(claim("p"), [pod("p").node("n1")], (True, ["p"]), id="the pod is bound"),
         pytest.param(claim("p"), [pod("p", "another")], (True, ["p"]), id="the pod is another scheduler's"),
         pytest.param(claim("p"), [], (True, ["p"]), id="the pod is gone"),
-        pytest.param(claim(), [pod("p")], (True, []), id="reserved for nobody"),
+        pytest.param(claim(), [pod("p")], (True, []), id="reserved for no pod"),
         pytest.param(claim("p", owner="p"), [pod("p")], None, id="made for a pod that waits"),
         pytest.param(claim("p", owner="p"), [pod("p").node("n1")], (True, ["p"]), id="made for a pod that is bound"),
     ],

@@ -1,4 +1,4 @@
-"""Timed decisions: every hundredth is, it is decided as the others are, and each point and plugin is told once."""
+"""Timed decisions: every hundredth is, it is decided as the others are, and each point and plugin is reported once."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class PluginTimes:
         ("900", [("PreFilter", "Success"), ("Filter", "Unschedulable"), ("PostFilter", "Unschedulable")]),
     ],
 )
-def test_a_decision_tells_its_points_in_order(cpu: str, points: list[tuple[str, str]]) -> None:
+def test_a_decision_reports_its_points_in_order(cpu: str, points: list[tuple[str, str]]) -> None:
     recorded, (decided,) = decide(cpu)
     assert isinstance(decided, Chosen if cpu == "1" else Failure)
     assert recorded.points == points
@@ -117,7 +117,7 @@ VOLUME = {
 }
 
 
-def test_what_comes_after_the_decision_is_told_by_point_and_plugin() -> None:
+def test_what_comes_after_the_decision_is_reported_by_point_and_plugin() -> None:
     recorded = passed(pod("p").pvc("c"), **VOLUME)
     assert sorted(recorded.points) == sorted((point, "Success") for point in AFTER)
     assert recorded.plugins == [

@@ -125,7 +125,7 @@ def test_a_failing_pre_enqueue_rule_holds_back_only_its_own_pods() -> None:
     world = world_of(node("n1"), pod("p"), pod("q").label(bad=""), pre_enqueue=[made(fails_for_bad, "gate", host)])
     world.settle()
     assert (world.node_of("p"), world.node_of("q")) == ("", "n1")
-    assert ("gate", "KeyError") in host.told
+    assert ("gate", "KeyError") in host.recorded
 
 
 class TimedHost(Remembered):
@@ -152,9 +152,9 @@ def test_a_rule_of_the_queue_that_wakes_pods_fails_at_once(make_host: type[Remem
 
     world = world_of(node("n1"), pod("p"), pre_enqueue=[made(wakes, "wakes", host)])
     assert [info.pod.name for info in world.queue.pods()[Tier.GATED]] == ["p"]
-    assert host.told == [("wakes", "RuntimeError")]
+    assert host.recorded == [("wakes", "RuntimeError")]
     wakes.wake()  # from outside it works
-    assert host.told == 2 * [("wakes", "RuntimeError")]
+    assert host.recorded == 2 * [("wakes", "RuntimeError")]
 
 
 def test_a_sort_that_activates_pods_sorts_the_pod_last() -> None:
@@ -171,7 +171,7 @@ def test_a_sort_that_activates_pods_sorts_the_pod_last() -> None:
     world.watch()
     entity = world.queue.pop(0)
     assert entity is not None
-    assert (entity.info.pod.name, set(host.told)) == ("second", {("activates", "RuntimeError")})
+    assert (entity.info.pod.name, set(host.recorded)) == ("second", {("activates", "RuntimeError")})
 
 
 @predicate(woken_by={"CustomObject": "Update"})
@@ -248,7 +248,7 @@ def test_preemption_follows_if_no_rule_nominates(answer: object, failures: list[
     rule = post_filter(lambda pod, refused: answer).rule("mine", {}, host)
     world = world_of(node("n1", "1"), pod("victim").node("n1"), pod("p").priority(5), post_filter=[rule])
     world.settle()
-    assert host.told == failures
+    assert host.recorded == failures
     assert world.pod("victim").terminating
     placement = "preemption: found a potential placement for pod on node n1, preempting 1 victims"
     assert world.conditions[-1][2] == f"0/1 nodes are available: 1 Insufficient cpu. {placement}"

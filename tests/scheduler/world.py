@@ -167,7 +167,7 @@ def _gates(features: FeatureGates) -> str:
 
 
 class World:
-    """An API server's objects, whose changes the cache hears of when `watch` is called, and the loop on top.
+    """An API server's objects, whose changes reach the cache when `watch` is called, and the loop on top.
 
     Attributes:
         faults: what the next binds, or evictions, raise.
@@ -248,7 +248,7 @@ class World:
         return self.pod(name).node_name
 
     def watch(self) -> None:
-        """The cache hears of everything that has happened."""
+        """The cache gets everything that has happened."""
         while self.untold:
             self.untold.pop(0)()
 
@@ -274,7 +274,7 @@ class World:
         return obj
 
     def restore(self, copy: Mapping[tuple[str, str], Object]) -> None:
-        """The API server is back with what it held some time ago, and everything is listed anew."""
+        """The API server is back with what it held some time ago, and everything is listed again."""
         self.objects, self.untold = dict(copy), []
         self.clock.advance(1)
         for kind in KINDS:

@@ -82,7 +82,7 @@ class ApiServer:
 
     Attributes:
         forgotten: watches from versions before this one are refused.
-        down: nobody is answered.
+        down: no request is answered.
     """
 
     def __init__(self, simulation: Simulation, judge: Judge, paths: list[str]) -> None:
@@ -199,7 +199,7 @@ class ApiServer:
 
     def _bookmark(self, watcher: Watcher) -> None:
         if watcher in self.watchers:
-            if self.version >= self._since[watcher]:  # of a version from the future nothing is told, ever
+            if self.version >= self._since[watcher]:  # nothing of a version from the future is ever delivered
                 bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": str(self.version)}}}
                 watcher.send(_encode(bookmark))
             self._simulation.after(_BOOKMARK_SECONDS, lambda: self._bookmark(watcher))

@@ -57,7 +57,7 @@ class OpenDoor:
 
 
 class UnassumingCache(WitnessedCache):
-    """Counts no pod before the watch tells of it."""
+    """Counts no pod before the watch delivers it."""
 
     def assume(self, info: PodInfo, node_name: str, check: NodeCheck | None = None) -> Refusal | None:
         refusal = super().assume(info, node_name, check)
@@ -97,7 +97,7 @@ class HastyVolumes(Volumes):
 
 
 class GivenAwayDevices(DeviceClaims):
-    """Writes no claims: nobody knows who has which device."""
+    """Writes no claims: no process knows which claim has which device."""
 
     def reserve(self, pod: PodInfo, chosen: Chosen) -> ClaimReservation | None:
         return None

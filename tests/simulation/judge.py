@@ -32,7 +32,7 @@ Amounts = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Knowledge:
-    """The versions that a cache had been told of when a place was taken: the versions that its watches were at."""
+    """The versions that a cache knew when a place was taken: the versions that its watches were at."""
 
     nodes: int
     pods: int
@@ -44,7 +44,7 @@ class Judge:
 
     What counts: that a node has room for all pods that extenders have bound to it, now, by the most that it has offered
     since the version that the one who binds knew of it. Pods placed past all extenders count from when it knew of them.
-    A node that shrinks, or is filled by others, behind the extender's back is nobody's fault.
+    A node that shrinks, or is filled by others, behind the extender's back is no fault of a process.
 
     Attributes:
         bound: UID -> node, of all Bindings ever accepted.
@@ -52,7 +52,7 @@ class Judge:
         at_peace: no watch is behind any more.
         collections: the API server's objects, by path and key.
         processes: those of replicas and schedulers.
-        overfilled: told instead of raised, where a test expects it.
+        overfilled: called instead of raising, where a test expects it.
     """
 
     simulation: Simulation
@@ -129,7 +129,7 @@ class Judge:
         )
 
     def restored(self, version: int, pods: Iterable[Json]) -> None:
-        """The API server has forgotten all that came after `version`; for a while nobody can know."""
+        """The API server has forgotten all that came after `version`; for a while no process can know."""
         self._lenient_until = self.simulation.now + UNKNOWING_SECONDS
         held = [each for each in pods if each["spec"].get("nodeName") and shown(PODS, each)]
         self._placed = {each["metadata"]["uid"]: (version, each) for each in held}

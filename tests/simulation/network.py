@@ -180,7 +180,7 @@ class SimulatedKubeClient(KubeClient):
         garbled = network.happens(network.weather.garbled)
 
         def serve() -> Reply:
-            if garbled:  # it is done, and somebody on the way says something else
+            if garbled:  # it is done, and a proxy on the way says something else
                 api.handle(self._process, method, target, body)
                 return Reply(network.simulation.random.choice((302, 403, 408, 500, 502)), b"\xff\xfe not now")
             if failed:

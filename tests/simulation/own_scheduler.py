@@ -23,7 +23,7 @@ class OwnScheduler:
     """One process of `extender schedule`.
 
     Args:
-        ended: told when the process has ended by itself, or was asked to.
+        ended: set when the process has ended by itself, or was asked to.
 
     Attributes:
         ready: it schedules.
@@ -122,9 +122,9 @@ class WitnessedPreemptions(PreemptionExecutor):
     def carry_out(self, preemptor: PodInfo, plan: EvictionPlan) -> None:
         facts, victims = self._facts(), {one.uid for one in plan.victims}
         node, before = facts.get(preemptor.uid, ("", set()))
-        if node and node == facts["nominated"]:  # nobody more important has taken the place away from it
+        if node and node == facts["nominated"]:  # no more important pod has taken the place away from it
             pods = facts["cache"].pods()
-            # A victim that left before it was bound holds no place: to wait for it would help nobody.
+            # A victim that left before it was bound holds no place: to wait for it would help no pod.
             known = [pods[uid].pod for uid in before if uid in pods and pods[uid].node_name == node]
             leaving = [pod.uid for pod in known if pod is not None and pod_terminating_by_preemption(pod)]
             others = [one.uid for one in plan.victims if not one.pod.terminating and one.uid not in before]
@@ -142,7 +142,7 @@ class WitnessedPreemptions(PreemptionExecutor):
 
 
 class Pages:
-    """In place of the server of health and metrics: whoever looks at them asks here."""
+    """In place of the server of health and metrics, for those that read them."""
 
     simulation: Simulation
 

@@ -21,7 +21,7 @@ MOST_PODS = 30
 
 
 class People:
-    """Change the cluster every now and then, till they are told to stop.
+    """Change the cluster every now and then, until they are stopped.
 
     Args:
         disturbs: they also do what no extender can foresee: shrink, cordon and delete nodes, place pods themselves.
@@ -102,7 +102,7 @@ class People:
             self._api.delete_pod(_key(pod))
 
     def _recreate(self) -> None:
-        """HypotheticalRemovals at once, and made anew under the same name."""
+        """HypotheticalRemovals at once, and recreated under the same name."""
         if pod := self._some():
             self._api.remove(PODS, _key(pod))
             self._put_pod(pod["metadata"]["name"])
@@ -157,7 +157,7 @@ class People:
 
 
 class Misfortune:
-    """Cuts watches, forgets history, stops the API server, stops, deposes and skews processes; till told to end."""
+    """Cuts watches, forgets history, stops the API server, stops, deposes and skews processes; until it is ended."""
 
     def __init__(self, simulation: Simulation, network: Network, processes: Callable[[], Sequence[Process]]) -> None:
         self._simulation, self._network, self._processes = simulation, network, processes
@@ -252,7 +252,7 @@ class Misfortune:
         self._network.without_leases = None
 
     def _skew(self) -> None:
-        """Sets somebody's wall clock; not that of a machine that is suspended, because nothing runs there."""
+        """Sets a machine's wall clock; not that of a machine that is suspended, because nothing runs there."""
         process, skew = self._random.choice(self._processes()), self._random.uniform(-3600, 3600)
         if process.suspended_until <= self._simulation.now:
             process.skew = skew

@@ -1,4 +1,4 @@
-"""`threading`, `queue.SimpleQueue`, `Future`, `time` for tasks: what real modules find under these names meanwhile."""
+"""`threading`, `queue.SimpleQueue`, `Future`, `time` for tasks: what modules find under these names while simulated."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from typing import Any
 from extender.runtime.clock import SystemClock
 from tests.simulation.tasks import Process, ProcessClock, Simulation, Task
 
-LIFELESS = Process("nobody")
+LIFELESS = Process("lifeless")
 
 
 class Primitives:
@@ -105,7 +105,7 @@ class _Waiters:
 
     def park(self, seconds: float | None) -> bool:
         task = self.simulation.current
-        assert task is not None, "nobody but a task can wait"
+        assert task is not None, "only a task can wait"
         self._tasks.append(task)
         self.simulation.park(seconds)
         if task not in self._tasks:
@@ -123,7 +123,7 @@ class _Waiters:
 
 
 class Lock:
-    """A lock; outside of all tasks it can be had only while nobody holds it."""
+    """A lock; outside of all tasks it can be acquired only while no task holds it."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation, self._waiters = simulation, _Waiters(simulation)

@@ -28,7 +28,7 @@ IDLE_SECONDS = 0.5
 
 
 class View:
-    """A Sink that keeps what it is told."""
+    """A Sink that keeps what it gets."""
 
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, Object]] = {"Pod": {}, "Node": {}}

@@ -34,8 +34,8 @@ class Process:
         rate: seconds of its monotonic clock in a true second.
         skew: what its wall clock is ahead, in seconds.
         ending: it was asked to end.
-        paused_until: it stands still till then (SIGSTOP), in true seconds.
-        suspended_until: its machine is suspended till then, in true seconds.
+        paused_until: it stands still until then (SIGSTOP), in true seconds.
+        suspended_until: its machine is suspended until then, in true seconds.
         suspended_seconds: for how long its monotonic clock has stood still, with its machine.
         boot_lost_seconds: for how much of that its boot clock has, too.
         facts: what the simulation wants to know of it.
@@ -106,7 +106,7 @@ class Simulation:
             raise self._error
 
     def tell(self, line: str) -> None:
-        """Notes what happens, for whoever has to find out why."""
+        """Notes what happens, for the search of the cause."""
         entry = f"{self.now:9.3f} {line}"
         self.history.append(entry)
         if self.echo:
@@ -172,7 +172,7 @@ class Simulation:
             self.park(self.random.choice((0.0, 0.0, self.random.uniform(0, LONGEST_YIELD_SECONDS))))
 
     def undisturbed(self, look: Callable[[], object]) -> None:
-        """Has the current task look at things that only make sense together: again, if it had to wait meanwhile."""
+        """Has the current task look at things that only make sense together: again, if it had to wait in between."""
         yields, self.yields = self.yields, 0.0
         try:
             while True:

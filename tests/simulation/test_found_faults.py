@@ -21,7 +21,7 @@ from tests.simulation.tasks import Process, Simulation
 
 
 class LateWatch:
-    """A Lister whose list is out of date as it arrives: the pod is gone, and the reflector has listed anew since."""
+    """A Lister whose list is out of date as it arrives: the pod is gone, and the reflector has listed again since."""
 
     def __init__(self, cache: Cache, pod: Pod) -> None:
         self._cache, self._pod = cache, pod

@@ -190,7 +190,7 @@ def preempt(client: type[Caller]) -> World:
     return world
 
 
-def test_a_leader_that_stood_still_evicts_nobody_once_another_leads() -> None:
+def test_a_leader_that_stood_still_evicts_no_pod_once_another_leads() -> None:
     world = preempt(LeaderClient)
     assert world.judge.bound == {"high": "n0"}
 

@@ -25,7 +25,7 @@ from tests.simulation.tasks import Process, ProcessClock, Simulation, Task
 
 
 class WitnessedCache(Cache):
-    """Tells the judge what it had been told of when it took a place for a pod: then, or at its task's last snapshot."""
+    """Reports to the judge what it knew when it took a place for a pod: then, or at its task's last snapshot."""
 
     simulation: Simulation
     judge: Judge
@@ -76,11 +76,11 @@ class WitnessedCache(Cache):
         return refusal
 
     def check(self, binding: Callable[[str], bool]) -> None:
-        """Checks what must hold at every moment; `binding`: whether somebody is about to bind the pod of this UID."""
+        """Checks what must hold at every moment; `binding`: whether a task is about to bind the pod of this UID."""
         require, name = self.judge.require, self.process.name
         for placement in self.overview().assumed:
             leaked = placement.state is PodState.ASSUMED and not binding(placement.info.uid)
-            require(not leaked, f"{name}: {placement.info.pod.key} is assumed, and nobody binds it")
+            require(not leaked, f"{name}: {placement.info.pod.key} is assumed, and no task binds it")
         with self.snapshot("check") as table:
             rows = {uid: table.pods.row[slot] for uid, slot in table.pods.slot_of.items()}
             counted = {uid: table.nodes.names[row] for uid, row in rows.items() if row >= 0}
@@ -115,7 +115,7 @@ class WitnessedElector(LeaderElector):
 
 
 class Alarm:
-    """A Metrics to which nothing may be told that must not happen."""
+    """A Metrics that fails on what must not happen."""
 
     simulation: Simulation
     judge: Judge

@@ -267,7 +267,7 @@ class World:
         self.simulation.after(self.simulation.random.uniform(1, 20), lambda: self._restore(copy))
 
     def _restore(self, copy: tuple[int, dict[str, dict[str, Json]]]) -> None:
-        """The API server is back with what it held some time ago; the stock scheduler has to be started anew."""
+        """The API server is back with what it held some time ago; the stock scheduler has to be started again."""
         self.simulation.tell(f"misfortune: the API server is restored, from version {self.api.version} to {copy[0]}")
         self.api.restore(copy)
         self.judge.restored(copy[0], self.api.pods())

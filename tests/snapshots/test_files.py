@@ -1,4 +1,4 @@
-"""Snapshot files as people have them, and as nobody should."""
+"""Snapshot files as people have them, and as they should not be."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from tests.policy.configurations import profile
 EXAMPLE = Path(files.__file__).parents[1] / "offline/example.yaml"
 CASES = 12
 NAME = re.compile(r'".*?"|(class|claim|device|pool|request) \S+|(?<=Insufficient )\S+/\S+')
-"""Parts of reasons that name somebody."""
+"""Parts of reasons that name an object."""
 SECRETS = ("general-a1", "web-6d5f8", "shop", "registry.example.com", "postgres", "forecast")
 
 

@@ -106,7 +106,7 @@ def _die_with_parent() -> None:
 
 
 def free_port() -> int:
-    """A port on 127.0.0.1 that is free now; whoever takes it may still lose a race, and has to try again."""
+    """A port on 127.0.0.1 that is free now; its user may still lose a race, and has to try again."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]

@@ -122,16 +122,16 @@ class StorageMachine(RuleBasedStateMachine):
     @rule()
     def look(self) -> None:
         """Reads the table at random moments, so that some changes are applied late."""
-        assert picture(self.table) == picture(self.anew())
+        assert picture(self.table) == picture(self.rebuilt())
 
     @invariant()
     def usage_is_kept(self) -> None:
-        assert usage(self.table) == usage(self.anew())
+        assert usage(self.table) == usage(self.rebuilt())
 
     def teardown(self) -> None:
         self.look()
 
-    def anew(self) -> Table:
+    def rebuilt(self) -> Table:
         table = Table()
         for obj in self.objects.values():
             _put(table, obj)

@@ -32,7 +32,7 @@ def cache_of(
     ttl_seconds: float = 30.0,
     features: FeatureGates = DEFAULT_FEATURES,
 ) -> Cache:
-    """A cache that a watch has told of these objects."""
+    """A cache to which a watch has delivered these objects."""
     cache = Cache(clock or ManualClock(), Telemetry(), ttl_seconds, features)
     tell(cache, objects)
     return cache
@@ -65,7 +65,7 @@ def binding(pod: Object, node: str, *, uid: str | None = None) -> bytes:
 
 @dataclass
 class SlowRule:
-    """A predicate and a priority that takes so many seconds for a pod, and calls `during` meanwhile."""
+    """A predicate and a priority that takes so many seconds for a pod, and calls `during` in this time."""
 
     clock: ManualClock
     seconds: float

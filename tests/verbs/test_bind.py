@@ -51,7 +51,7 @@ UID = POD["metadata"]["uid"]
 
 
 def bind_with(binder: Any, cache: Cache, telemetry: Telemetry | None = None) -> Bind:
-    """Returns the verb; where no answer comes its watch tells nothing more."""
+    """Returns the verb; where no answer comes its watch delivers nothing more."""
     return Bind(cache, PROFILES, binder, telemetry or Telemetry(), confirmation=Confirmation(cache, lambda _: None))
 
 
@@ -149,7 +149,7 @@ def test_a_node_that_goes_while_the_pod_is_checked_is_refused(left: tuple[Object
     assert recorded == ["n no longer fits: the node was deleted", "node n is not in the cache"]
 
 
-@pytest.mark.parametrize("seen", [pytest.param(False, id="before the watch tells"), pytest.param(True, id="after it")])
+@pytest.mark.parametrize("seen", [pytest.param(False, id="before the watch"), pytest.param(True, id="after it")])
 def test_a_repeated_bind_is_success_and_takes_no_second_place(seen: bool) -> None:
     cache, binder = cache_of(NODE, OTHER, POD), FakeBinder()
     verb = bind_with(binder, cache)
@@ -180,7 +180,7 @@ def test_a_repeated_bind_restarts_the_time_to_live() -> None:
 def test_bind_does_not_answer_bound_for_a_pod_that_the_api_server_shows_unbound(error: ExtenderError) -> None:
     cache, binder = cache_of(NODE, make_pod("p").req(cpu="2").node("n").obj()), FakeBinder(error)
     assert answer(bind_with(binder, cache), binding(POD, "n")) == {"Error": str(error)}
-    assert state(cache) is PodState.ADDED  # till a list tells
+    assert state(cache) is PodState.ADDED  # until a list shows it
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_bind_does_not_answer_bound_for_a_pod_that_the_api_server_shows_unbound(
         pytest.param(Refused("denied by policy", 403), "denied by policy", id="refused"),
     ],
 )
-def test_what_the_api_server_refuses_is_forgotten_and_told(error: ExtenderError, message: str) -> None:
+def test_a_bind_that_the_api_server_refuses_is_forgotten_and_reported(error: ExtenderError, message: str) -> None:
     cache, binder = cache_of(NODE, POD), FakeBinder(error)
     verb = bind_with(binder, cache)
     assert message in answer(verb, binding(POD, "n"))["Error"]
@@ -304,7 +304,7 @@ def test_an_unknown_outcome_that_turns_out_to_be_none_frees_the_place(error: Ext
     ],
 )
 @pytest.mark.parametrize("node", ["n", "m"])
-def test_an_unknown_outcome_is_not_tried_again_where_the_pod_does_not_fit_any_more(
+def test_an_unknown_outcome_is_not_tried_again_once_the_pod_does_not_fit(
     changed: NodeBuilder, reason: str, node: str
 ) -> None:
     cache, binder = cache_of(NODE, OTHER, POD), FakeBinder(OutcomeUnknown("timed out"))
@@ -354,7 +354,7 @@ def test_after_an_unknown_outcome_no_second_place_is_taken() -> None:
     assert (placement.node_name, placement.certain) == ("n", True)
 
 
-def test_a_pod_that_does_not_fit_any_more_is_not_posted() -> None:
+def test_a_pod_that_no_longer_fits_is_not_posted() -> None:
     cache, binder = cache_of(NODE, POD, make_pod("faster").req(cpu="1").node("n").obj()), FakeBinder()
     error = answer(bind_with(binder, cache), binding(POD, "n"))["Error"]
     assert error == "n no longer fits: Insufficient cpu"
@@ -367,10 +367,10 @@ def test_a_pod_that_does_not_fit_any_more_is_not_posted() -> None:
     [
         pytest.param(binding(POD, "ghost"), "node ghost is not in the cache", id="a node that is gone"),
         pytest.param(
-            binding(POD, "n", uid="made-anew"), "no pod default/p with UID made-anew is known", id="a pod made anew"
+            binding(POD, "n", uid="recreated"), "no pod default/p with UID recreated is known", id="a recreated pod"
         ),
         pytest.param(
-            binding(make_pod("never-seen").obj(), "n"), "no pod default/never-seen with UID", id="a pod nobody has seen"
+            binding(make_pod("never-seen").obj(), "n"), "no pod default/never-seen with UID", id="an unknown pod"
         ),
     ],
 )

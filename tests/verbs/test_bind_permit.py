@@ -1,4 +1,4 @@
-"""bind and users' rules of Reserve and Permit: what is reserved is taken back, a bind that waits holds nobody up."""
+"""bind and users' rules of Reserve and Permit: what is reserved is taken back, a bind that waits holds up no other."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def test_whole_nodes_come_back_byte_for_byte() -> None:
 
 
 def test_the_table_is_lent_again_after_a_pod_that_is_malformed() -> None:
-    """Hostile calls would else have a table made anew each, which takes a second of a large cluster."""
+    """Hostile calls would else have a table built each, which takes a second of a large cluster."""
     cache = cache_of(*NODES)
     verb = Filter(cache, PROFILES, Telemetry())
     with cache.snapshot("before") as table:
@@ -73,7 +73,7 @@ def test_the_table_is_lent_again_after_a_pod_that_is_malformed() -> None:
         assert table is before
 
 
-def test_a_name_that_nobody_knows_is_refused_by_name() -> None:
+def test_an_unknown_node_is_refused_by_name() -> None:
     result = answer(filter_of(*NODES), args(POD, names=["roomy", "ghost"]))
     assert result["NodeNames"] == ["roomy"]
     assert result["FailedAndUnresolvableNodes"] == {"ghost": "node(s) unknown to the extender"}
@@ -88,7 +88,7 @@ def test_a_deleted_node_that_still_has_pods_is_refused_by_name(others: list[str]
     assert result["FailedAndUnresolvableNodes"] == dict.fromkeys(["full", *others], "node(s) unknown to the extender")
 
 
-def test_whole_nodes_that_nobody_knows_are_judged_by_the_request_and_leave_no_trace() -> None:
+def test_unknown_whole_nodes_are_judged_by_the_request_and_leave_no_trace() -> None:
     cache = cache_of(*NODES)
     verb = Filter(cache, PROFILES, Telemetry())
     templates = [make_node("template-big").obj(), make_node("template-tiny").allocatable(cpu="1m", pods="110").obj()]

@@ -77,7 +77,7 @@ def test_equally_good_nodes_need_no_source_of_random_numbers() -> None:
         pytest.param(["half", "half"], ["half"], id="one asked about twice"),
         pytest.param(["full", "tainted"], [], id="none fits"),
         pytest.param([], [], id="none asked about"),
-        pytest.param(["ghost", "half"], ["half"], id="one that nobody knows"),
+        pytest.param(["ghost", "half"], ["half"], id="an unknown one"),
     ],
 )
 def test_few_nodes(names: list[str], answered: list[str]) -> None:

@@ -64,7 +64,7 @@ def chosen(verb: Preempt, body: bytes) -> dict[str, list[str]]:
         pytest.param(PODS, ["a", "b"], ["a", "b"], id="the scheduler's choice goes before one's own"),
         pytest.param(PODS, ["a", "b", "c"], ["b", "c"], id="no more than needed"),
         pytest.param(PODS, ["a", "a", "b"], ["a", "b"], id="named twice"),
-        pytest.param(PODS, ["d"], ["c", "d"], id="too few: chosen anew"),
+        pytest.param(PODS, ["d"], ["c", "d"], id="too few: chosen again"),
         pytest.param(PODS, [], ["c", "d"], id="none: you choose"),
         pytest.param([PEER, *PODS[1:]], ["peer", "d"], ["c", "d"], id="a peer is no victim"),
         pytest.param(FULL_OF_PEERS, ["peer"], None, id="nothing but peers"),
@@ -73,7 +73,7 @@ def chosen(verb: Preempt, body: bytes) -> dict[str, list[str]]:
         pytest.param(PODS, ["unseen"], ["c", "d", "unseen"], id="one that the cache has not seen does not suffice"),
         pytest.param(PODS[:1], ["unseen"], ["unseen"], id="it fits already, says the cache: as given"),
         pytest.param(PODS[:1], ["a"], ["a"], id="none of them is needed: as given"),
-        pytest.param(PODS[:1], [], None, id="it fits already and nobody was given"),
+        pytest.param(PODS[:1], [], None, id="it fits already and no victim was given"),
         pytest.param([PEER], ["peer"], None, id="it fits already and a peer was given"),
     ],
 )
@@ -110,12 +110,12 @@ def test_candidates_are_judged_together_each_by_itself() -> None:
     assert chosen(verb, meta(n=["m0", "m1"], m=[])) == {"n": ["c", "d", "m0", "m1"], "m": ["m2", "m3"]}
 
 
-def test_whole_pods_of_a_peers_priority_are_left_out_though_nobody_knows_them() -> None:
+def test_unknown_whole_pods_of_a_peers_priority_are_left_out() -> None:
     peer = make_pod("other").uid("other").priority(100).obj()
     assert chosen(preempt_of(*PODS), whole(n=[peer, PODS[2], PODS[3]])) == {"n": ["c", "d"]}
 
 
-def test_violations_are_counted_anew() -> None:
+def test_violations_are_counted_again() -> None:
     pdb = {**make_pdb("pdb", {"app": "web"}), "status": {"disruptionsAllowed": 0}}
     result = answer(preempt_of(*PODS, pdb), meta(n=["c", "d"]))
     assert result == {"NodeNameToMetaVictims": {"n": {"Pods": [{"UID": "c"}, {"UID": "d"}], "NumPDBViolations": 2}}}

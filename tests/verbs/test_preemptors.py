@@ -24,10 +24,10 @@ PREEMPTOR = make_pod("high").req(cpu="2").priority(100).obj()
 
 
 class Scheduler:
-    """Both verbs over one cache, whose watch tells that the victim on n is gone after so many pauses of filter."""
+    """Both verbs over one cache, whose watch delivers the victim's deletion after so many pauses of filter."""
 
-    def __init__(self, told_after: int) -> None:
-        self.clock, self.pauses, self._told_after = ManualClock(), 0, told_after
+    def __init__(self, pauses: int) -> None:
+        self.clock, self.pauses, self._deleted_after = ManualClock(), 0, pauses
         self.cache: Cache = cache_of(*NODES, *VICTIMS)
         preemptors = RecentPreemptors(self.clock, self._pause)
         self.filter = Filter(self.cache, PROFILES, Telemetry(), preemptors=preemptors)
@@ -36,7 +36,7 @@ class Scheduler:
     def _pause(self, seconds: float) -> None:
         self.clock.advance(seconds)
         self.pauses += 1
-        if self.pauses == self._told_after:
+        if self.pauses == self._deleted_after:
             self.cache.deleted("Pod", msgspec.convert(VICTIMS[0], Pod))
 
     def preempts(self) -> None:
@@ -48,13 +48,13 @@ class Scheduler:
 
 
 def test_filter_waits_for_the_deletion_of_the_victims() -> None:
-    scheduler = Scheduler(told_after=3)
+    scheduler = Scheduler(pauses=3)
     scheduler.preempts()
     assert (scheduler.fits("n"), scheduler.pauses) == (["n"], 3)
 
 
 def test_it_does_not_wait_for_long() -> None:
-    scheduler = Scheduler(told_after=1000)
+    scheduler = Scheduler(pauses=1000)
     scheduler.preempts()
     assert scheduler.fits("n") == []
     pauses = scheduler.pauses
@@ -63,7 +63,7 @@ def test_it_does_not_wait_for_long() -> None:
 
 
 def test_it_does_not_wait_on_other_nodes_or_for_other_pods() -> None:
-    scheduler = Scheduler(told_after=1)
+    scheduler = Scheduler(pauses=1)
     assert scheduler.fits("n") == []
     scheduler.preempts()
     assert scheduler.fits("other") == []

@@ -67,7 +67,7 @@ def test_a_pod_that_still_does_not_fit_is_left_alone() -> None:
     assert webhook.after(AFTER_SECONDS) == []
 
 
-def test_the_time_begins_anew_when_the_scheduler_asks_again() -> None:
+def test_the_time_begins_again_when_the_scheduler_asks_again() -> None:
     webhook = Webhook()
     webhook.ask()
     webhook.clock.advance(AFTER_SECONDS - 1)

@@ -149,7 +149,7 @@ def test_room_is_kept_where_the_claim_of_the_gang_is_allocated() -> None:
     assert webhook.ask(OTHER) == ["n4"]
 
 
-def test_no_more_room_is_kept_than_the_gang_needs() -> None:
+def test_only_the_room_that_the_gang_needs_is_kept() -> None:
     webhook = split_at_start(["n0", "n1", "n2"], member(4))
     assert len(webhook.ask(OTHER)) == 1
 

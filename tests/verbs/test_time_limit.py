@@ -1,4 +1,4 @@
-"""A decision that takes too long ends in an error that says so, and costs nobody else anything."""
+"""A decision that takes too long ends in an error that says so, and costs no other call anything."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ def test_a_bind_whose_rule_hangs_binds_nothing_and_holds_no_other_up(hanging: _H
     assert hanging.binder.bound == [(other["metadata"]["uid"], "n2"), (first["metadata"]["uid"], "n1")]
 
 
-def test_the_table_of_a_rule_that_hangs_as_a_pod_is_judged_once_more_is_lent_no_more(hanging: _HangingRule) -> None:
+def test_the_table_of_a_rule_that_hangs_as_a_pod_is_judged_again_is_not_lent_again(hanging: _HangingRule) -> None:
     hanging.refused.note(hanging.filter.decode(args(hanging.pods[0], names=_NODES)).pod, refused=True)
     hanging.refused.wake_all()
     with hanging.cache.snapshot("before") as before:

@@ -1,4 +1,4 @@
-"""filter and preempt for a pod that may be bound already: its own place is not in its way, and nobody goes for it."""
+"""filter and preempt for a pod that may be bound already: its own place is free for it, and no pod is evicted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an API server and a kube-scheduler of a version serve and switch on when nobody says otherwise."""
+"""What an API server and a kube-scheduler of a version serve and switch on by default."""
 
 from __future__ import annotations
 

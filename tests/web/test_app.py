@@ -151,15 +151,15 @@ def test_a_failed_reload_leaves_the_time_of_the_last_success() -> None:
     clock = ManualClock()
     metrics = Metrics(clock, "1")
 
-    def told() -> tuple[float | None, float | None]:
+    def election_metrics() -> tuple[float | None, float | None]:
         name = "extender_policy_last_reload_success"
         value = metrics.registry.get_sample_value
         return value(f"{name}ful"), value(f"{name}_timestamp_seconds")
 
     started = clock.now()
-    assert told() == (1, started)
+    assert election_metrics() == (1, started)
     clock.advance(7)
     metrics.policy_reloaded(succeeded=False)
-    assert told() == (0, started)
+    assert election_metrics() == (0, started)
     metrics.policy_reloaded(succeeded=True)
-    assert told() == (1, started + 7)
+    assert election_metrics() == (1, started + 7)

@@ -32,8 +32,8 @@ def test_a_decision() -> None:
 @pytest.mark.parametrize(
     ("verb", "do", "status", "result"),
     [
-        pytest.param("filter", "raise", 200, "failed", id="filter tells in its Error"),
-        pytest.param("bind", "raise", 200, "failed", id="bind tells in its Error"),
+        pytest.param("filter", "raise", 200, "failed", id="filter says it in its Error"),
+        pytest.param("bind", "raise", 200, "failed", id="bind says it in its Error"),
         pytest.param("prioritize", "raise", 500, "failed", id="prioritize has no Error"),
         pytest.param("preempt", "raise", 500, "failed", id="preempt has no Error"),
         pytest.param("filter", "unsafe", 500, "failed", id="an answer that must not leave"),

@@ -62,7 +62,9 @@ def test_closing_order(most: int, before: str, client: str, has_room: bool, clos
     st.integers(1, 40),
     st.lists(st.tuples(st.sampled_from("abcdefghij"), st.sampled_from(Phase)), max_size=120),
 )
-def test_nobody_exceeds_the_places_and_no_busy_one_is_closed(most: int, arrivals: list[tuple[str, Phase]]) -> None:
+def test_no_address_exceeds_the_places_and_no_busy_connection_is_closed(
+    most: int, arrivals: list[tuple[str, Phase]]
+) -> None:
     places, connections = Places(most), list[Held]()
     for number, (client, phase) in enumerate(arrivals):
         before = [each for each in connections if not each.finishing]

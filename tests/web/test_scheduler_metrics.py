@@ -24,7 +24,7 @@ def samples(metrics: SchedulerMetrics) -> dict[tuple[str, ...], float]:
     }
 
 
-def told() -> SchedulerMetrics:
+def observed() -> SchedulerMetrics:
     metrics = SchedulerMetrics(ManualClock(), "1")
     pending = {"active": 3, "gated": 1}
     entities: dict[tuple[str, ...], int] = {("active", "podgroup"): 2}
@@ -57,7 +57,7 @@ def told() -> SchedulerMetrics:
 
 
 def test_each_notification_is_counted() -> None:
-    found = samples(told())
+    found = samples(observed())
     assert found["scheduler_pending_pods", "active"] == 3
     assert found["scheduler_unschedulable_pods", "NodeResourcesFit", "mine"] == 2
     assert found["workqueue_depth", "events"] == 7
@@ -107,7 +107,7 @@ def test_a_pods_way_through_the_queue_can_be_read_in_the_log(caplog: pytest.LogC
 
 
 def test_every_series_has_the_labels_and_buckets_of_the_table() -> None:
-    body, _ = told().render("text/plain")
+    body, _ = observed().render("text/plain")
     families = {family.name: family for family in text_string_to_metric_families(body.decode())}
     for series in SCHEDULER_SERIES.values():
         family = families[series.name.removesuffix("_total") if series.kind == "counter" else series.name]

@@ -1,4 +1,4 @@
-"""The line of a start tells by what is decided, where it listens, and what it does not do."""
+"""The line of a start says by what is decided, where it listens, and what it does not do."""
 
 from __future__ import annotations
 

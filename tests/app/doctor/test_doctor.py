@@ -287,7 +287,7 @@ FAULTS = [
         "fail",
         "reachable",
         "refused",
-        id="nobody listens",
+        id="no server listens",
     ),
     pytest.param(set_in("entry", "urlPrefix", "http://[::1"), "fail", "extenders", "http://", id="half an address"),
     pytest.param(
@@ -384,7 +384,9 @@ def test_rules_that_never_run_beside_kube_scheduler_are_named(
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        pytest.param(lambda: lease(60), "was renewed [0-9]+ s ago by a, so there is no leader", id="nobody renews it"),
+        pytest.param(
+            lambda: lease(60), "was renewed [0-9]+ s ago by a, so there is no leader", id="no process renews it"
+        ),
         pytest.param(lambda: {"spec": {}}, "has no holder", id="given up"),
         pytest.param(lambda: (403, {"message": "forbidden"}), "cannot be read", id="no right"),
     ],

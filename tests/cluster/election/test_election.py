@@ -133,7 +133,7 @@ def test_when_another_s_lease_is_taken(spec: LeaseSpec, after: float, taken: boo
     """Its times are of no matter: they are by another's clock."""
     election = candidate()
     election.read(stored(spec), at(100))
-    election.read(stored(spec, version=2), at(100 + after))  # somebody has set a label
+    election.read(stored(spec, version=2), at(100 + after))  # a label was set
     asked = step(election, 100 + after)
     assert isinstance(asked, Write) == taken
     if taken:
@@ -256,7 +256,7 @@ def test_the_lease_won_back_is_a_new_term_that_has_to_reconcile() -> None:
 @pytest.mark.parametrize(
     "found", [pytest.param(stored(OTHERS), id="taken by hand"), pytest.param(Lease(), id="deleted by hand")]
 )
-def test_who_sees_the_lease_gone_leads_no_more(found: Lease) -> None:
+def test_a_leader_that_sees_the_lease_gone_no_longer_leads(found: Lease) -> None:
     election = leader()
     step(election, 2.1)
     election.failed(at(2.2))
@@ -264,7 +264,7 @@ def test_who_sees_the_lease_gone_leads_no_more(found: Lease) -> None:
     assert not election.leading(at(2.3))
 
 
-def test_who_has_resigned_leads_no_more_whatever_comes() -> None:
+def test_a_leader_that_has_resigned_never_leads_again() -> None:
     election = leader()
     renewal = written_spec(step(election, 2.1))
     election.resign()
@@ -273,7 +273,7 @@ def test_who_has_resigned_leads_no_more_whatever_comes() -> None:
     assert not election.leading(at(2.2))
 
 
-def test_who_has_abdicated_leads_no_more_and_may_win_the_lease_again() -> None:
+def test_a_leader_that_has_abdicated_may_win_the_lease_again() -> None:
     election = leader()
     election.abdicate()
     assert (election.leading(at(2)), step(election, 2.1)) == (False, Read())
@@ -416,7 +416,7 @@ def test_a_worker_that_finds_its_own_lease_settles_the_writes_of_the_expelled_le
     expelling.read(marked(OTHERS), at(16.0))
     asked = step(expelling, 16.0)
     assert isinstance(asked, Write)
-    next_worker = candidate(timing=SETTLING, writes=writes)  # the answer came to nobody
+    next_worker = candidate(timing=SETTLING, writes=writes)  # the answer reached no process
     next_worker.read(stored(asked.lease.spec, 2), at(16.5))
     assert writes.predecessors_until == 20.0
 

@@ -201,7 +201,7 @@ def test_a_leader_that_is_no_longer_eligible_hands_over_once_its_writes_are_sett
     assert caplog.messages.count(f"no longer the leader lease=default/extender reason={reason!r}") == 1
     led_while_stale.append(first.leading())
     second.stop()
-    assert holder(api) == ""  # nobody takes what he cannot use
+    assert holder(api) == ""  # no process takes what it cannot use
     led_while_stale.append(first.leading())
     fresh.set()
     assert wait_until(first.leading)

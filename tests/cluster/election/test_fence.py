@@ -26,7 +26,7 @@ from tests.builders import make_claim, make_pod, make_pv, make_pvc, make_request
 
 
 class Recorded:
-    """A binder that notes its calls, and whether a write was unsettled meanwhile."""
+    """A binder that notes its calls, and whether a write was unsettled then."""
 
     def __init__(self, writes: UnsettledWrites) -> None:
         self.writes = writes

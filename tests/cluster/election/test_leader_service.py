@@ -161,7 +161,7 @@ def test_a_service_that_is_missing_is_waited_for(api: FakeApi, start: Start, cap
         pytest.param([pod("10.0.0.2", 2), pod("10.0.0.3", 3, ready="False")], "10.0.0.2", id="that is ready"),
         pytest.param([pod("10.0.0.2", 2), pod("10.0.0.3", 3, deletionTimestamp="x")], "10.0.0.2", id="and is to stay"),
         pytest.param([pod("10.0.0.2", 2), pod("", 3)], "10.0.0.2", id="and has an address"),
-        pytest.param([pod("10.0.0.1", 1)], "10.0.0.1", id="nobody: it stays"),
+        pytest.param([pod("10.0.0.1", 1)], "10.0.0.1", id="none: it stays"),
     ],
 )
 def test_a_leader_that_ends_leads_it_to_its_successor(
@@ -189,7 +189,7 @@ def test_a_standby_that_ends_changes_nothing(api: FakeApi, start: Start) -> None
 def test_a_leader_that_was_called_says_so_in_a_lease(
     api: FakeApi, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once a while again, because somebody may have deleted it although kube-scheduler still calls."""
+    """Once a while again, because it may have been deleted although kube-scheduler still calls."""
     monkeypatch.setattr(leader_service, "CALLED_SECONDS", 0.05)
     leading = start()
     start("10.0.0.2", lambda: False).note_call()

@@ -45,8 +45,8 @@ def test_the_current_context_is_used_unless_another_is_named(tmp_path: Path) -> 
 
 def test_the_token_becomes_the_authorization_header(tmp_path: Path) -> None:
     assert Kubeconfig(write(tmp_path)).load().authorization == "Bearer secret"
-    nobody = [{"name": "one", "context": {"cluster": "one"}}]
-    assert Kubeconfig(write(tmp_path, users=[], contexts=nobody)).load().authorization is None
+    contexts = [{"name": "one", "context": {"cluster": "one"}}]
+    assert Kubeconfig(write(tmp_path, users=[], contexts=contexts)).load().authorization is None
 
 
 def test_a_token_may_be_in_a_file_beside_the_kubeconfig(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_a_replaced_authority_is_no_longer_trusted(tmp_path: Path) -> None:
         api.change_authority(new)
         kubeconfig = api.kubeconfig(tmp_path)
         kubeconfig_text = kubeconfig.read_text()
-        kubeconfig.write_text("")  # in the midst of being written; before a call fails, nobody reads it
+        kubeconfig.write_text("")  # in the midst of being written; before a call fails, it is not read
         for _ in range(2):
             with pytest.raises(Refused, match="certificate"):
                 get(client)
@@ -117,7 +117,7 @@ def test_nothing_is_sent_after_the_deadline(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("query", "sent"), [("", "?timeout=2.5s"), ("?fieldManager=x", "?fieldManager=x&timeout=2.5s")]
 )
-def test_a_write_tells_the_api_server_when_to_give_it_up(tmp_path: Path, query: str, sent: str) -> None:
+def test_a_write_carries_the_time_after_which_the_api_server_gives_it_up(tmp_path: Path, query: str, sent: str) -> None:
     with fake_api() as api:
         client = KubeClient(Kubeconfig(api.kubeconfig(tmp_path)))
         with pytest.raises(ClusterError):

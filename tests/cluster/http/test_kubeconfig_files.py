@@ -173,7 +173,7 @@ IN_FILE = {"as": "kim", "as-groups": ["g", "h"], "as-uid": "7", "as-user-extra":
 @pytest.mark.parametrize(
     ("user", "access"),
     [
-        pytest.param({}, ClusterAccess(), id="nobody"),
+        pytest.param({}, ClusterAccess(), id="no user"),
         pytest.param({}, ClusterAccess(user="jo", groups=("a", "b")), id="by options"),
         pytest.param(IN_FILE, ClusterAccess(), id="by the kubeconfig"),
         pytest.param(IN_FILE, ClusterAccess(user="jo ä"), id="another user than the kubeconfig's"),

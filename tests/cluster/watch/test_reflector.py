@@ -40,7 +40,7 @@ def watching(*names: str) -> tuple[Reflector, Recorder]:
     reflecting, recorder = reflector()
     reflecting.step(0.0)
     reflecting.page(page(*names), 0.0)
-    recorder.told.clear()
+    recorder.recorded.clear()
     assert isinstance(reflecting.step(0.0), Watch)
     return reflecting, recorder
 
@@ -54,10 +54,10 @@ def test_pages_are_delivered_as_one_list() -> None:
     reflecting, recorder = reflector()
     reflecting.step(0.0)
     reflecting.page(page("a", "b", more="x"), 0.0)
-    assert recorder.told == []
+    assert recorder.recorded == []
     reflecting.step(0.0)
     reflecting.page(page("c"), 0.0)
-    assert recorder.told == ["replaced Node 3"]
+    assert recorder.recorded == ["replaced Node 3"]
 
 
 def test_a_list_that_starts_over_drops_its_earlier_pages() -> None:
@@ -84,7 +84,7 @@ def test_a_list_with_null_items_is_empty() -> None:
     reflecting, recorder = reflector()
     reflecting.step(0.0)
     assert reflecting.page(b'{"metadata":{"resourceVersion":"1"},"items":null}', 0.0) is None
-    assert recorder.told == ["replaced Node 0"]
+    assert recorder.recorded == ["replaced Node 0"]
 
 
 def test_a_kind_is_synced_once_the_sink_has_the_list() -> None:
@@ -122,7 +122,7 @@ def test_a_list_that_the_sink_failed_to_take_is_listed_again() -> None:
     assert reflecting.step(100.0) == List("", PAGE_SIZE)
     reflecting.page(page("a", more="x"), 100.0)
     reflecting.page(page("b"), 100.0)
-    assert recorder.told == ["replaced Node 2"]
+    assert recorder.recorded == ["replaced Node 2"]
 
 
 STREAM = b"".join(
@@ -143,7 +143,7 @@ def test_a_stream_may_be_cut_anywhere(cuts: list[int]) -> None:
     for begin, end in pairwise(bounds):
         assert reflecting.receive(STREAM[begin:end], 1.0) is None
     assert reflecting.ended(400.0) is None
-    assert recorder.told == ["changed a", "changed a", "changed b", "deleted a"]
+    assert recorder.recorded == ["changed a", "changed a", "changed b", "deleted a"]
     assert version_of(reflecting.step(400.0)) == "20"
 
 
@@ -164,7 +164,7 @@ def test_a_stream_may_be_cut_anywhere(cuts: list[int]) -> None:
 def test_a_malformed_line_breaks_the_watch_and_is_counted(broken: bytes) -> None:
     reflecting, recorder = watching()
     assert reflecting.receive(line("ADDED", "a", 8) + broken + line("ADDED", "b", 9), 1.0) is ListWatchFailure.MALFORMED
-    assert recorder.told == ["changed a"]
+    assert recorder.recorded == ["changed a"]
     assert recorder.events["MALFORMED"] == 1
     assert version_of(reflecting.step(100.0)) == "8"
 
@@ -173,7 +173,7 @@ def test_a_line_that_breaks_off_is_malformed() -> None:
     reflecting, recorder = watching()
     reflecting.receive(line("ADDED", "a")[:-9], 1.0)
     assert reflecting.ended(400.0) is ListWatchFailure.MALFORMED
-    assert recorder.told == []
+    assert recorder.recorded == []
     assert isinstance(reflecting.step(500.0), Watch)
 
 
@@ -208,7 +208,7 @@ def test_an_unreadable_page_is_requested_again(body: bytes) -> None:
     reflecting, recorder = reflector()
     reflecting.step(0.0)
     assert reflecting.page(body, 0.0) is ListWatchFailure.MALFORMED
-    assert recorder.told == []
+    assert recorder.recorded == []
     assert isinstance(reflecting.step(100.0), List)
 
 
@@ -241,7 +241,7 @@ def test_an_object_that_is_nested_too_deep_is_read_like_any_other(levels: int) -
     assert isinstance(reflecting.step(0.0), Watch)
     event = b'{"type":"MODIFIED","object":%s}\n' % claim("deep", levels)
     assert reflecting.receive(event, 0.0) is None
-    assert recorder.told[-1] == "changed default/deep"
+    assert recorder.recorded[-1] == "changed default/deep"
 
 
 def test_an_object_that_cannot_be_read_is_left_out_and_the_others_are_read() -> None:

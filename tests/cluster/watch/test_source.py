@@ -87,7 +87,7 @@ ADDED = b'{"type":"ADDED","object":{"metadata":{"name":"odd","resourceVersion":"
         pytest.param([answer(503)], id="503"),
         pytest.param([answer(429, **{"Retry-After": "0"})], id="429"),
         pytest.param([answer(403)], id="403"),
-        pytest.param([answer(404)], id="404 from somebody who is not the API server"),
+        pytest.param([answer(404)], id="404 from another server than the API server"),
         pytest.param([answer(410)], id="410"),
         pytest.param([stream(b"{]\n")], id="a line that is no JSON"),
         pytest.param([stream(b"{]\n")] * 3, id="and again"),
@@ -159,7 +159,7 @@ def test_a_restart_of_the_server_loses_nothing(tmp_path: Path) -> None:
         api.restart()
         api.put(NODES, make_node("b").obj())
         assert wait_until(names(recorder, "a", "b"))
-        assert recorder.told.count("replaced Node 1") == 1, "the watch resumes, nothing is listed again"
+        assert recorder.recorded.count("replaced Node 1") == 1, "the watch resumes, nothing is listed again"
 
 
 def test_a_watch_that_hangs_is_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,7 +250,7 @@ def test_a_failing_sink_does_not_end_the_watch_for_good(tmp_path: Path) -> None:
             if not self.events["failed"]:
                 self.events["failed"] += 1
                 raise ArithmeticError
-            super().changed(kind, obj)  # type: ignore[arg-type]  # as wide as it is told
+            super().changed(kind, obj)  # type: ignore[arg-type]  # as wide as the reflector's
 
     recorder = Fragile()
     with fake_api(make_node("a").obj()) as api:

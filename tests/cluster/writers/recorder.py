@@ -1,4 +1,4 @@
-"""A sink and telemetry that remember: what a cache would hold, and what was told of the way there."""
+"""A sink and telemetry that remember: what a cache would hold, and which calls led there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Recorder(Telemetry):
 
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, Object]] = {}
-        self.told: list[str] = []
+        self.recorded: list[str] = []
         self.events: Counter[str] = Counter()
         self.relists = 0
         self.gone: list[str] = []
@@ -26,16 +26,16 @@ class Recorder(Telemetry):
 
     def replaced(self, kind: str, objects: Sequence[Object], asked_at: float = LONG_AGO) -> None:
         self.objects[kind] = {obj.key: obj for obj in objects}
-        self.told.append(f"replaced {kind} {len(objects)}")
+        self.recorded.append(f"replaced {kind} {len(objects)}")
         self.asked_at = asked_at
 
     def changed(self, kind: str, obj: Object) -> None:
         self.objects[kind][obj.key] = obj
-        self.told.append(f"changed {obj.key}")
+        self.recorded.append(f"changed {obj.key}")
 
     def deleted(self, kind: str, obj: Object) -> None:
         self.objects[kind].pop(obj.key, None)
-        self.told.append(f"deleted {obj.key}")
+        self.recorded.append(f"deleted {obj.key}")
 
     def watch_event(self, kind: str, event: str) -> None:
         self.events[event] += 1

@@ -201,7 +201,7 @@ def test_after_one_time_out_no_connection_is_used_that_was_idle_then(
         binder.bind(Binding("default", f"p{index}", f"u{index}", "n1"))
 
 
-def test_nobody_listens(tmp_path: Path) -> None:
+def test_a_bind_to_a_server_that_does_not_listen_is_refused(tmp_path: Path) -> None:
     with fake_api() as api:
         connection = KubeClient(Kubeconfig(api.kubeconfig(tmp_path)))
     with pytest.raises(Refused, match="cannot be reached"):

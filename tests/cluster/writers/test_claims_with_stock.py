@@ -85,9 +85,7 @@ def touch(client: ApiClient) -> None:
 # ---- claims
 
 
-@pytest.mark.parametrize(
-    "happens", [lambda _: None, touch], ids=["untouched", "changed meanwhile in what does not matter"]
-)
+@pytest.mark.parametrize("happens", [lambda _: None, touch], ids=["untouched", "changed in what does not matter"])
 def test_allocation_and_reservation(client: ApiClient, claims: ApiClaims, happens: Callable[[ApiClient], None]) -> None:
     first, second, claim = make(client, "first"), make(client, "second"), make_one(client)
     happens(client)
@@ -129,7 +127,7 @@ def remake(client: ApiClient, claims: ApiClaims) -> None:
     [
         pytest.param(allocate, Refused, "allocated elsewhere", id="allocated for another"),
         pytest.param(lambda client, _: client.delete("ResourceClaim", "c"), NotFound, "not found", id="deleted"),
-        pytest.param(remake, NotFound, "was deleted and created again", id="made anew"),
+        pytest.param(remake, NotFound, "was deleted and created again", id="recreated"),
     ],
 )
 def test_a_claim_that_is_no_longer_to_be_had(
@@ -257,7 +255,7 @@ def test_a_node_is_selected(client: ApiClient, volumes: ApiVolumes) -> None:
     assert written == msgspec.convert(client.get("PersistentVolumeClaim", "c"), PersistentVolumeClaim)
 
 
-def test_what_has_changed_meanwhile_is_a_conflict(client: ApiClient, volumes: ApiVolumes) -> None:
+def test_a_claim_that_has_changed_since_is_a_conflict(client: ApiClient, volumes: ApiVolumes) -> None:
     claim, volume = make_claim_for_volume(client), make_volume(client)
     client.patch("PersistentVolume", "v", {"metadata": {"labels": {"touched": "yes"}}})
     client.patch("PersistentVolumeClaim", "c", {"metadata": {"labels": {"touched": "yes"}}})

@@ -1,4 +1,4 @@
-"""Writes that wait: the oldest first, one a key, and nobody is held up."""
+"""Writes that wait: the oldest first, one a key, and no caller is held up."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FAST = 1_000_000.0
 
 
 class Writer:
-    """Keeps what was written, and fails when told to; writes wait while the gate is shut."""
+    """Keeps what was written, and fails on demand; writes wait while the gate is shut."""
 
     def __init__(self) -> None:
         self.written: list[str] = []
@@ -59,7 +59,7 @@ def test_writes_come_in_order_and_those_of_one_key_become_one(outbox: Outbox[str
     assert writer.written == ["13", "2"]
 
 
-def test_what_is_being_written_is_not_changed_any_more(outbox: Outbox[str, str], writer: Writer) -> None:
+def test_a_write_under_way_is_not_changed(outbox: Outbox[str, str], writer: Writer) -> None:
     writer.gate.clear()
     outbox.start()
     outbox.put("a", "first")

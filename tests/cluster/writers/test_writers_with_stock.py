@@ -89,7 +89,7 @@ def test_other_conditions_stay(control_plane: ControlPlane, statuses: ApiStatuse
     assert wait_until(lambda: len(conditions(control_plane, "p")) == 2)
 
 
-def test_a_pod_made_anew_under_the_name_is_left_alone(control_plane: ControlPlane, statuses: ApiStatuses) -> None:
+def test_a_recreated_pod_of_the_name_is_left_alone(control_plane: ControlPlane, statuses: ApiStatuses) -> None:
     old = created(control_plane, make_pod("p").grace(0))
     control_plane.client.delete("Pod", "p")
     created(control_plane, make_pod("p"))
@@ -152,7 +152,7 @@ def test_a_victim_is_marked_and_deleted(control_plane: ControlPlane, connection:
     assert target["observedGeneration"] == victim.metadata.generation > 0
 
 
-def test_a_victim_that_is_gone_or_made_anew(control_plane: ControlPlane, connection: KubeClient) -> None:
+def test_a_victim_that_is_gone_or_recreated(control_plane: ControlPlane, connection: KubeClient) -> None:
     victims = ApiEvictor(connection, SystemClock())
     old = created(control_plane, make_pod("p").grace(0))
     control_plane.client.delete("Pod", "p")
@@ -252,7 +252,7 @@ def test_activation_changes_the_time_of_probing_alone(
     assert {**after, "lastProbeTime": None} == before
 
 
-def test_activation_of_a_pod_made_anew_does_nothing(control_plane: ControlPlane, activator: ApiActivator) -> None:
+def test_activation_of_a_recreated_pod_does_nothing(control_plane: ControlPlane, activator: ApiActivator) -> None:
     created(control_plane, make_pod("p"))
     scheduled = {"type": "PodScheduled", "status": "False"}
     control_plane.client.patch("Pod", "p", {"status": {"conditions": [scheduled]}}, subresource="status")

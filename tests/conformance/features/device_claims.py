@@ -39,7 +39,7 @@ def claim_devices(dice: Dice, draft: Draft) -> None:
 
 def _claim(dice: Dice, draft: Draft, name: str) -> None:
     target = draft.target
-    if dice.chance(12):  # made of a template, under a name that the pod's status tells
+    if dice.chance(12):  # made of a template, under a name that the pod's status has
         target.resource_claim(name, template=True)
         status = [{"name": name, "resourceClaimName": f"target-{name}"}]
         target.status(resourceClaimStatuses=status if dice.chance(80) else [])

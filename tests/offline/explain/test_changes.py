@@ -79,7 +79,7 @@ ROOMY = make_node("roomy").capacity(cpu="4", memory="8Gi").obj()
             [ROOMY],
             "requests",
             "request no example.com/gpu",
-            id="none of what nobody has",
+            id="none of what no node has",
         ),
         pytest.param(
             make_pod("p").obj(),
@@ -315,7 +315,7 @@ def check_changes(
 
 
 def fitting(pod: Pod, change: SuggestedChange, objects: list[Object]) -> list[str]:
-    """The nodes that take the pod in a cluster made anew, in which the change is done."""
+    """The nodes that take the pod in a new cluster, in which the change is done."""
     made = {(type(obj), obj.key): obj for obj in (*models(*objects), *change.set_objects)}
     left = [obj for (kind, key), obj in made.items() if not issubclass(kind, Pod) or key not in change.removed]
     return Cluster(left).decide(change.pod or pod).feasible

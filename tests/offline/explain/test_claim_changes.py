@@ -76,7 +76,7 @@ def in_zone(zone: str) -> list[Object]:
             [ROOMY, OLD, FAST, make_pvc("data", storage_class="old")],
             "volume-claim",
             "recreate PersistentVolumeClaim default/data with StorageClass fast",
-            id="a claim that nobody binds",
+            id="a claim that no controller binds",
         ),
         pytest.param(
             MINE,
@@ -265,7 +265,7 @@ def in_zone(zone: str) -> list[Object]:
             [ROOMY, OLD, FAST, make_pvc("data", storage_class="old")],
             "volume-claim+requests",
             "recreate PersistentVolumeClaim default/data with StorageClass fast, and request 4 cpu instead of 6",
-            id="a claim that nobody binds, and a smaller request",
+            id="a claim that no controller binds, and a smaller request",
         ),
         pytest.param(
             ASKING,

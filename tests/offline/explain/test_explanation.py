@@ -99,7 +99,7 @@ def test_the_waterfall_adds_up() -> None:
             NODES[:2],
             "Insufficient example.com/gpu",
             "requests 1; none of these nodes has any",
-            id="a resource that nobody has",
+            id="a resource that no node has",
         ),
         pytest.param(
             make_pod("p").req(memory="4294967297").obj(),

@@ -1,4 +1,4 @@
-"""Makes extender/offline/manifests/fields.json anew of the kubernetes client.
+"""Makes extender/offline/manifests/fields.json from the kubernetes client.
 
 python -m tests.offline.manifests.api_fields > FILE
 """

@@ -64,7 +64,7 @@ def test_a_job_with_a_generated_name_passes_it_to_its_pods() -> None:
         pytest.param(
             workload("CronJob", schedule="@daily", jobTemplate={"spec": {"template": JOB_TEMPLATE}}), 1, id="CronJob"
         ),
-        pytest.param(workload("Rollout", replicas=6, template=TEMPLATE), 6, id="a kind that nobody here knows"),
+        pytest.param(workload("Rollout", replicas=6, template=TEMPLATE), 6, id="an unknown kind"),
     ],
 )
 def test_every_kind_with_a_template_gives_its_pod(obj: dict[str, Any], replicas: int | None) -> None:

@@ -46,7 +46,7 @@ def attempts(path: Path) -> list[AttemptLine]:
     return [line for line in Recording.load(path).lines if isinstance(line, AttemptLine)]
 
 
-def told(result: ReplayResult) -> list[object]:
+def differing(result: ReplayResult) -> list[object]:
     return [each.to_dict() for each in result.changed]
 
 
@@ -58,7 +58,7 @@ def test_no_attempt_differs_under_the_rules_of_the_recording(seed: int, tmp_path
     assert any(attempt.draws for attempt in made)
     assert sum(bool(attempt.order) for attempt in made) > 3
     result = replay(tmp_path / "recording.jsonl")
-    assert told(result) == []
+    assert differing(result) == []
     assert result.decided == {"attempt": len(made)}
 
 
@@ -69,7 +69,7 @@ def test_volumes_and_devices_under_faults_are_decided_as_they_were(seed: int, tm
         story.step()
     story.world.observed.stop()
     result = replay(tmp_path / "recording.jsonl")
-    assert told(result) == []
+    assert differing(result) == []
     assert result.decided["attempt"] > 10
 
 

@@ -224,7 +224,7 @@ def test_the_limit_counts_pods_that_fit_and_no_others() -> None:
     assert "one more of Pod default/t " not in "\n".join(as_text(found))
 
 
-def test_no_more_pods_are_looked_for_than_the_limit_says() -> None:
+def test_capacity_stops_at_the_limit_of_pods() -> None:
     cluster = Cluster.from_objects([make_node("n").capacity(cpu="50").obj()])
     found = cluster.capacity([template().obj(), make_pod("o").req(cpu="1").obj()], [30, 1], most=10)
     assert (sorted(found.pods.values()), found.limited) == ([0, 10], True)

@@ -383,7 +383,7 @@ def in_one_file(*objects: Object) -> list[Workload]:
 
 
 def written(obj: Object) -> Object:
-    """The object as somebody writes it, without what the API server and controllers add."""
+    """The object as a user writes it, without what the API server and controllers add."""
     metadata = {key: obj["metadata"][key] for key in ("name", "namespace") if key in obj["metadata"]}
     return {key: each for key, each in {**obj, "metadata": metadata}.items() if key != "status"}
 

@@ -53,7 +53,7 @@ def backlogs(draw: Any) -> list[Object]:
         for number in range(draw(st.integers(1, 4)))
     ]
     for number in range(draw(st.integers(1, 8))):
-        # One priority for all: nobody preempts, so that one decision after another is all there is to it.
+        # One priority for all: no pod preempts, so that one decision after another is all there is to it.
         pod = (
             make_pod(f"p{number}")
             .req(cpu=draw(st.sampled_from(("500m", "1", "3"))))

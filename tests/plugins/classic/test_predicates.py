@@ -27,7 +27,7 @@ POD = make_pod("p").obj()
         pytest.param(("retiring",), False, {"retiring", "both"}, id="must not be there"),
         pytest.param(("rack", "retiring"), True, {"bare", "rack", "retiring"}, id="all must be there"),
         pytest.param(("rack", "retiring"), False, {"rack", "retiring", "both"}, id="none may be there"),
-        pytest.param(("unheard-of",), True, {"bare", "rack", "retiring", "both"}, id="nobody has it"),
+        pytest.param(("unheard-of",), True, {"bare", "rack", "retiring", "both"}, id="no node has it"),
     ],
 )
 def test_node_label(labels: tuple[str, ...], presence: bool, refused: set[str]) -> None:

@@ -37,7 +37,7 @@ RACKS = [make_node(name).label(rack=name[0]).obj() for name in ("a1", "a2", "b1"
 @pytest.mark.parametrize(
     ("pod", "others", "expected"),
     [
-        pytest.param(web("p"), [], {"a1": 100, "a2": 100, "b1": 100, "none": 0}, id="nobody stands yet"),
+        pytest.param(web("p"), [], {"a1": 100, "a2": 100, "b1": 100, "none": 0}, id="no pod is there yet"),
         # 1 of 4 in rack b, 2 of 4 in rack a; the one outside of all racks counts too
         pytest.param(
             web("p"),
@@ -73,7 +73,7 @@ def in_regions(key: str) -> list[Object]:
 @pytest.mark.parametrize(
     ("nodes", "others", "expected"),
     [
-        pytest.param(PLAIN, [], {"a": 100, "b": 100, "c": 100}, id="nobody stands yet"),
+        pytest.param(PLAIN, [], {"a": 100, "b": 100, "c": 100}, id="no pod is there yet"),
         pytest.param(PLAIN, ["a", "a", "b"], {"a": 0, "b": 50, "c": 100}, id="nodes"),
         # zone z1 has 2 of 2: 0 for its nodes; node b has none of 2: 100 / 3
         pytest.param(ZONED, ["a", "a"], {"a": 0, "b": 33, "c": 100}, id="zones count for two thirds"),

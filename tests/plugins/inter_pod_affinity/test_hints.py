@@ -33,7 +33,7 @@ FAR_FROM_WEB = make_pod("p").anti_affinity(ZONE, labels=WEB)
     ("pod", "old", "new", "expected"),
     [
         pytest.param(NEAR_WEB, None, other(app="web"), True, id="one to be near comes"),
-        pytest.param(NEAR_WEB, None, other(app="db"), False, id="somebody else comes"),
+        pytest.param(NEAR_WEB, None, other(app="db"), False, id="another pod comes"),
         pytest.param(NEAR_WEB, None, make_pod("other").label(WEB), False, id="comes without a place"),
         pytest.param(NEAR_WEB, None, other(app="web").namespace("elsewhere"), False, id="comes in another namespace"),
         pytest.param(NEAR_WEB, other(app="db"), other(app="web"), True, id="relabelled to match"),
@@ -43,7 +43,7 @@ FAR_FROM_WEB = make_pod("p").anti_affinity(ZONE, labels=WEB)
         pytest.param(WEB_NEAR_WEB, other(app="db"), None, False, id="not of its like"),
         pytest.param(WEB_NEAR_WEB, other(app="web"), other(app="db"), True, id="the last is relabelled"),
         pytest.param(FAR_FROM_WEB, other(app="web"), None, True, id="one to be far from goes"),
-        pytest.param(FAR_FROM_WEB, other(app="db"), None, False, id="somebody else goes"),
+        pytest.param(FAR_FROM_WEB, other(app="db"), None, False, id="another pod goes"),
         pytest.param(FAR_FROM_WEB, other(app="web"), other(app="db"), True, id="relabelled to be harmless"),
         pytest.param(FAR_FROM_WEB, None, other(app="web"), False, id="one to be far from comes"),
         pytest.param(

@@ -59,7 +59,7 @@ def everywhere(refusal: Any, *but: str) -> dict[str, Any]:
             everywhere(LACKING, "a1", "a2"),
             id="a terminating pod will do",
         ),
-        pytest.param(make_pod("p").affinity(ZONE, labels=DB), [], everywhere(LACKING), id="nobody there"),
+        pytest.param(make_pod("p").affinity(ZONE, labels=DB), [], everywhere(LACKING), id="no pod there"),
         pytest.param(
             make_pod("p").label(WEB).affinity(ZONE, labels=WEB), [], {"bare": LACKING}, id="the first of its group"
         ),

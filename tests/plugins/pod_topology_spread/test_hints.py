@@ -35,7 +35,7 @@ SPREAD_BY_VERSION = make_pod("p").label(WEB, version="2").spread(ZONE, labels=WE
     [
         pytest.param(SPREAD, None, other(app="web"), True, id="a replica comes"),
         pytest.param(SPREAD, other(app="web"), None, True, id="a replica goes"),
-        pytest.param(SPREAD, None, other(app="db"), False, id="somebody else comes"),
+        pytest.param(SPREAD, None, other(app="db"), False, id="another pod comes"),
         pytest.param(SPREAD, None, other(app="web").namespace("elsewhere"), False, id="in another namespace"),
         pytest.param(SPREAD, None, make_pod("other").label(WEB), False, id="without a place"),
         pytest.param(SPREAD, other(app="web"), other(app="db"), True, id="ceases to count"),

@@ -188,7 +188,7 @@ HARD_DEFAULT = TopologySpreadConstraint(max_skew=1, topology_key=ZONE, when_unsa
         pytest.param(
             pod(), [make_service("s", APP)], {"a1": SKEWED, "a2": SKEWED}, id="replicas selected by a service"
         ),
-        pytest.param(pod(), [], {}, id="nothing tells the replicas"),
+        pytest.param(pod(), [], {}, id="nothing selects the replicas"),
         pytest.param(
             pod().spread("disk", soft=True), [make_service("s", APP)], {}, id="a pod with its own constraints"
         ),

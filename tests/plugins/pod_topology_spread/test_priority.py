@@ -102,7 +102,7 @@ def test_normalised(objects: list[dict[str, Any]], want: dict[str, int]) -> None
 @pytest.mark.parametrize(
     ("pod", "objects"),
     [
-        pytest.param(pod(), [A1, B1, *web("a1")], id="nothing tells the replicas"),
+        pytest.param(pod(), [A1, B1, *web("a1")], id="nothing selects the replicas"),
         pytest.param(pod().spread(ZONE, labels=APP), [A1, B1, SERVICE, *web("a1")], id="hard constraints only"),
     ],
 )

@@ -33,7 +33,7 @@ class Remembered(OfflineHost):
 
     def __init__(self) -> None:
         super().__init__()
-        self.told: list[tuple[str, str]] = []
+        self.recorded: list[tuple[str, str]] = []
 
     def failed(self, rule: str, error: BaseException) -> None:
-        self.told.append((rule, type(error).__name__))
+        self.recorded.append((rule, type(error).__name__))

@@ -164,7 +164,7 @@ def test_a_handle_of_a_rule_in_force_wakes_the_pods_it_selects() -> None:
     assert heard == [("keep", None, {}), ("keep", "shop", {"app": "web"})]
 
 
-def test_offline_a_handle_wakes_nobody_and_no_pod_waits() -> None:
+def test_offline_a_handle_wakes_no_pod_and_no_pod_waits() -> None:
     handle = handed()
     handle.wake()
     handle.activate("shop", {})

@@ -78,7 +78,7 @@ def test_it_is_reported_once(kind: Any, end: Event) -> None:
     rule = kind(of_pod if kind in (pre_enqueue, queue_sort) else of_pod_and_node).rule("slow", {}, host)
     with table.until(host.begin()), suppress(RuleUnanswered, BindingFailed):
         KINDS[kind](rule, table)
-    assert host.told == [("slow", "RuleUnanswered")]
+    assert host.recorded == [("slow", "RuleUnanswered")]
 
 
 def test_it_is_not_reported_if_others_have_used_most_of_its_time(end: Event) -> None:
@@ -88,7 +88,7 @@ def test_it_is_not_reported_if_others_have_used_most_of_its_time(end: Event) -> 
     clock.advance(0.9)
     with pytest.raises(RuleUnanswered, match=r"no decision within 1 s: late has not answered"):
         rule.run(P.pod, _node(table_of(make_node("n").obj())), NO_PERMITS, deadline)
-    assert host.told == []
+    assert host.recorded == []
 
 
 @pytest.mark.parametrize("kind", [predicate, pre_enqueue], ids=lambda kind: kind.__name__)
@@ -100,4 +100,4 @@ def test_a_rule_that_was_not_called_because_others_hang_is_not_reported(
     rule = kind((lambda pod: None) if kind is pre_enqueue else (lambda pod, node: None)).rule("good", {}, host)
     with table.until(host.begin()), suppress(RuleUnanswered):
         KINDS[kind](rule, table)
-    assert host.told == []
+    assert host.recorded == []

@@ -105,7 +105,7 @@ def test_an_exception_for_one_node_refuses_that_node() -> None:
     failures = Remembered()
     rule = predicate(lambda pod, node: 1 / int(node.labels["i"]) > 0).rule("mine", {}, failures)
     assert refusals(rule, POD, *NODES) == {"n0": FAILED}
-    assert failures.told == [("mine", "ZeroDivisionError")]
+    assert failures.recorded == [("mine", "ZeroDivisionError")]
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_a_failure_on_many_nodes_is_reported_once() -> None:
     failures = Remembered()
     rule = predicate(lambda pod, node: node.nonesuch).rule("mine", {}, failures)
     assert refusals(rule, POD, *NODES) == dict.fromkeys(["n0", "n1", "n2"], FAILED)
-    assert failures.told == [("mine", "AttributeError")]
+    assert failures.recorded == [("mine", "AttributeError")]
 
 
 @pytest.mark.parametrize("columns", [False, True])

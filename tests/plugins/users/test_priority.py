@@ -73,7 +73,7 @@ def _ends(pod: object, node: object) -> float:
 def test_a_failing_priority_is_ignored_and_reported_once(function: Callable[..., object]) -> None:
     failures = Remembered()
     assert scores(priority(function).rule("mine", {}, failures), POD, *NODES) == {}
-    assert len(failures.told) == 1
+    assert len(failures.recorded) == 1
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_a_rule_of_pre_enqueue_may_answer(
 
     host = Remembered()
     assert pre_enqueue(function).rule("mine", {}, host).refuse(POD) == refusal
-    assert host.told == failures
+    assert host.recorded == failures
 
 
 def key_of(answer: object) -> tuple[float, ...]:

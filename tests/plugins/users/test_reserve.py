@@ -27,10 +27,10 @@ class Messages(OfflineHost):
 
     def __init__(self) -> None:
         super().__init__()
-        self.told: list[str] = []
+        self.recorded: list[str] = []
 
     def failed(self, rule: str, error: BaseException) -> None:
-        self.told.append(f"{rule}: {type(error).__name__}: {error}")
+        self.recorded.append(f"{rule}: {type(error).__name__}: {error}")
 
 
 def asked(decorator: object, answer: object, failures: Messages) -> float:
@@ -55,7 +55,7 @@ def test_a_pod_that_is_rejected_has_a_reason_and_the_rule_has_not_failed(
     failures = Messages()
     with pytest.raises(BindingFailed) as rejected:
         asked(decorator, answer, failures)
-    assert (str(rejected.value), failures.told) == (reason, [])
+    assert (str(rejected.value), failures.recorded) == (reason, [])
 
 
 def test_a_rule_of_permit_may_have_the_pod_wait() -> None:
@@ -79,7 +79,7 @@ def test_any_other_answer_is_a_failure_that_says_what_is_allowed(
         BindingFailed, match=rf'^running {point} plugin "mine": test_reserve\.py:\d+: TypeError: a rule'
     ):
         asked(decorator, answer, failures)
-    assert failures.told == [f"mine: TypeError: {recorded}"]
+    assert failures.recorded == [f"mine: TypeError: {recorded}"]
 
 
 def test_an_exception_of_post_bind_is_reported() -> None:
@@ -88,7 +88,7 @@ def test_an_exception_of_post_bind_is_reported() -> None:
 
     failures = Messages()
     post_bind(fails).rule("mine", {}, failures).run(pod_info(make_pod("p").obj()).pod, node("n"), NO_PERMITS)
-    assert failures.told == ["mine: KeyError: 'x'"]
+    assert failures.recorded == ["mine: KeyError: 'x'"]
 
 
 HUNG = "rule has not returned yet rule=mine pod=default/p node=n seconds=5"

@@ -70,7 +70,7 @@ def test_a_keyboard_interrupt_outside_the_main_thread_is_a_failure_of_the_rule()
     with ThreadPoolExecutor(1) as other:
         assert other.submit(rule.refuse, pod).result() == FAILED
     assert rule.refuse(pod) == FAILED
-    assert host.told == [("mine", "RuntimeError")] * 2
+    assert host.recorded == [("mine", "RuntimeError")] * 2
 
 
 def test_calls_that_never_return_are_limited_in_number(monkeypatch: pytest.MonkeyPatch) -> None:

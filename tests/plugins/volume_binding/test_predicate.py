@@ -258,7 +258,7 @@ def test_a_node_selected_before(selected: str, refused: set[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tells", "capacities", "refused"),
+    ("reports", "capacities", "refused"),
     [
         pytest.param(True, [("z0", {"capacity": "1Gi"}), ("z1", {"capacity": "1023Mi"})], {"n1", "n2"}, id="by size"),
         pytest.param(True, [], set(EVERYWHERE), id="none left"),
@@ -271,12 +271,12 @@ def test_a_node_selected_before(selected: str, refused: set[str]) -> None:
         pytest.param(True, [("z0", {"capacity": "1Mi"}), ("z0", {"capacity": "2Gi"})], {"n1", "n2"}, id="another pool"),
     ],
 )
-def test_capacity(tells: bool, capacities: list[tuple[str | None, Object]], refused: set[str]) -> None:
+def test_capacity(reports: bool, capacities: list[tuple[str | None, Object]], refused: set[str]) -> None:
     pools = [
         make_storage_capacity(f"pool-{i}", "s", labels={ZONE: zone} if zone else None, **fields)
         for i, (zone, fields) in enumerate(capacities)
     ]
-    objects = [claim(), make_storage_class("s"), make_csi_driver("csi.example.com", storageCapacity=tells), *pools]
+    objects = [claim(), make_storage_class("s"), make_csi_driver("csi.example.com", storageCapacity=reports), *pools]
     assert reasons(POD, *objects) == {node: [NOT_ENOUGH_SPACE] for node in refused}
 
 

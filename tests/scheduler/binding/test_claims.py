@@ -180,7 +180,7 @@ def test_a_claim_that_cannot_be_written_frees_everything_and_is_tried_again(erro
             [allocated("a", "gpu-0"), wanted("b")],
             ["release a", "release b"],
             (["gpu-0"], []),
-            id="allocated before by somebody",
+            id="allocated before",
         ),
     ],
 )
@@ -382,7 +382,7 @@ def test_two_pods_with_extended_resources_do_not_get_in_each_others_way() -> Non
     assert (world.node_of("p"), world.node_of("q")) == ("n1", "n1")
 
 
-def test_its_devices_stay_taken_until_the_watch_tells_of_the_claim() -> None:
+def test_its_devices_stay_taken_until_the_watch_delivers_the_claim() -> None:
     world = world_of(extended("p"), extended("q"))
     world.attempt()
     world.binders.work()
@@ -417,7 +417,7 @@ def test_a_claim_that_was_made_for_nothing_is_deleted(step: str) -> None:
     assert (world.node_of("p"), standing(world, made.name)) == ("n1", (["gpu-0"], ["p"]))
 
 
-def test_a_claim_that_an_earlier_attempt_has_left_is_deleted_and_made_anew() -> None:
+def test_a_claim_that_an_earlier_attempt_has_left_is_deleted_and_recreated() -> None:
     world = world_of(extended("p"))
     world.faults = [Refused("no", 403)]
     world.claims.faults["delete"] = OutcomeUnknown("silence")
@@ -489,7 +489,7 @@ def test_a_pod_does_not_wait_for_the_devices_of_a_claim_that_is_no_longer_reserv
     assert world.conditions[-1][2] == f"{PRE_BIND}claim c is no longer reserved for the pod"
 
 
-@pytest.mark.parametrize("recorded", [False, True], ids=["before the watch tells", "after that"])
+@pytest.mark.parametrize("recorded", [False, True], ids=["before the watch delivers it", "after that"])
 @pytest.mark.parametrize(
     ("claims", "waiting", "device"),
     [
@@ -545,7 +545,7 @@ def test_a_device_that_takes_too_long_is_given_back() -> None:
 @pytest.mark.parametrize(
     ("reserved", "freed"),
     [
-        pytest.param((), True, id="nobody uses it"),
+        pytest.param((), True, id="no pod uses it"),
         pytest.param(("p",), True, id="only the pod uses it"),
         pytest.param(("other",), False, id="another pod uses it"),
     ],

@@ -242,7 +242,7 @@ def test_a_preemptor_rejects_a_pod_whose_binding_cycle_has_not_begun(answer: obj
 def test_what_was_reserved_for_a_pod_that_is_not_bound_after_all_is_taken_back(
     fault: Exception, undone_after: int
 ) -> None:
-    """A Binding without an answer keeps it until the watch, or the expiry, tells."""
+    """A Binding without an answer keeps it until the watch, or the expiry, settles it."""
     rules = Rules()
     world = world_with(node("n1"), pod("p"), rules=rules.rules)
     world.faults = [fault]
@@ -289,7 +289,7 @@ def test_what_the_next_attempt_has_reserved_is_not_taken_back_for_the_last_one()
 
 
 @pytest.mark.parametrize("error", [RuntimeError("unreachable"), OfItsOwnBase()], ids=["an error", "of its own base"])
-def test_a_rule_that_fails_to_take_something_back_keeps_nobody_from_it(error: BaseException) -> None:
+def test_a_rule_that_fails_to_undo_keeps_no_other_rule_from_undoing(error: BaseException) -> None:
     def fails(pod: Pod, node: Node) -> None:
         raise error
 
@@ -298,7 +298,7 @@ def test_a_rule_that_fails_to_take_something_back_keeps_nobody_from_it(error: Ba
     world = world_with(node("n1"), pod("p"), rules=rules.rules, failures=failures)
     world.settle()
     assert rules.calls == [*ASKED, UNDONE[0], UNDONE[2]]
-    assert [name for name, _ in failures.told] == ["second"]
+    assert [name for name, _ in failures.recorded] == ["second"]
     assert world.cache.overview().assumed == []
 
 

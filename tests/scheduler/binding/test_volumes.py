@@ -106,7 +106,7 @@ def test_many_pods_wait_without_a_thread_among_them() -> None:
     assert (world.binders.tasks, world.node_of("free")) == ([], "n1")
 
 
-def test_of_two_pods_one_gets_the_only_volume_and_the_other_is_told() -> None:
+def test_of_two_pods_one_gets_the_only_volume_and_the_other_is_refused() -> None:
     world = static("first", "second")
     assert world.attempt()
     assert world.attempt()  # before anything is written
@@ -206,7 +206,7 @@ def test_a_pod_that_waits_in_vain_is_given_back(world: World, happens: Callable[
     assert world.telemetry.results == ["error"]
 
 
-@pytest.mark.parametrize("recorded", [False, True], ids=["before the watch tells", "after that"])
+@pytest.mark.parametrize("recorded", [False, True], ids=["before the watch delivers it", "after that"])
 @pytest.mark.parametrize("world_of", [lambda: static("p"), provisioned], ids=["bound", "provisioned"])
 def test_a_pod_does_not_wait_for_what_a_restored_server_has_lost(
     world_of: Callable[[], World], *, recorded: bool
@@ -277,10 +277,10 @@ def test_what_was_written_stays_when_the_pod_is_not_bound() -> None:
     assert [method for method, _ in world.volumes.calls] == ["bind"]
 
 
-def test_the_volume_stays_taken_until_the_watch_tells_of_it() -> None:
+def test_the_volume_stays_taken_until_the_watch_delivers_it() -> None:
     world = static("first", "second")
     world.attempt()
-    world.binders.work()  # written, but not told
+    world.binders.work()  # written, but not delivered
     world.attempt()
     assert world.queue.pods()[Tier.UNSCHEDULABLE][0].pod.name == "second"
 

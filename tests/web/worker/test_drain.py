@@ -185,4 +185,4 @@ def _until_answered(server: Server) -> None:
             server.ask(get("/livez"))
             return
         time.sleep(0.05)
-    pytest.fail("nobody answers")
+    pytest.fail("no answer")

@@ -297,7 +297,7 @@ def test_bytes_that_trickle_in_do_not_extend_the_time(ours: Server, beginning: b
         pytest.param(post(b"{", Content_Length="100"), id="half a body"),
     ],
 )
-def test_a_client_that_leaves_harms_nobody(ours: Server, beginning: bytes) -> None:
+def test_a_client_that_leaves_harms_no_other(ours: Server, beginning: bytes) -> None:
     with (wire := ours.connect()).socket:
         wire.send(beginning)
     assert ours.ask(get("/livez")).status == 200
