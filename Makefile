@@ -11,6 +11,8 @@ BUILD := .venv-build/.installed
 DIST ?= dist
 IMAGE ?= podseat:latest
 DOCKER ?= docker
+# Tests start hundreds of processes. Each would compile all modules again if compiled ones were not kept.
+unexport PYTHONDONTWRITEBYTECODE
 # The markers of the tests that only `make test-all` runs.
 LATER := slow or browser or clients or controllers or promtool or actionlint
 # Registries allow no capitals, and the owner of a repository may have some.

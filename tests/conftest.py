@@ -31,9 +31,8 @@ _BUILT = pytest.StashKey[Future[Binaries]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """While servers are built, the workers of pytest-xdist take the files in the order of `collection_modifyitems`."""
-    if not is_built():
-        config.option.loadscopereorder = False
+    """The workers of pytest-xdist take the files in the order of `collection_modifyitems`."""
+    config.option.loadscopereorder = False
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -44,16 +43,14 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With `--dist loadgroup` one worker gets all stock tests, and one control plane does.
+    """Begins with the files that take long, so that none of them is left alone at the end.
 
     While servers are built, the files that need none of them come first.
     """
-    for item in items:
-        if item.get_closest_marker("stock"):
-            item.add_marker(pytest.mark.xdist_group("stock"))
-    if not getattr(config, "workerinput", {}).get("stock_is_built", is_built()):
-        waiting = {item.path for item in items if item.get_closest_marker("stock")}
-        items.sort(key=lambda item: item.path in waiting)
+    stock = {item.path for item in items if item.get_closest_marker("stock")}
+    processes = {item.path for item in items if item.get_closest_marker("processes")}
+    built = getattr(config, "workerinput", {}).get("stock_is_built", is_built())
+    items.sort(key=lambda item: ((item.path in stock) is not built, item.path not in processes))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

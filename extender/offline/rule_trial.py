@@ -24,6 +24,7 @@ from extender.plugins.users import DECORATORS, OfflineHost, RuleFunction
 from extender.plugins.users.function import place_of
 from extender.plugins.users.reserve import CustomPostBind, CustomPreBind, CustomReserve
 from extender.plugins.users.rule_calls import described, is_ctrl_c
+from extender.policy.library import SourceLoader
 from extender.runtime.clock import NO_DEADLINE
 from extender.table import PodInfo, Table
 
@@ -90,7 +91,8 @@ def rules_in(path: Path) -> dict[str, Rule]:
 
 
 def _imported(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    loader = SourceLoader(path.stem, str(path)) if path.suffix == ".py" else None
+    spec = importlib.util.spec_from_file_location(path.stem, path, loader=loader)
     if spec is None or spec.loader is None:
         raise ConfigurationError([f"{path}: expected a Python file such as rules.py"])
     module = importlib.util.module_from_spec(spec)

@@ -22,7 +22,7 @@ from extender.plugins.users.rule_calls import described, is_ctrl_c
 from extender.policy.faults import Faults
 
 
-class _SourceLoader(SourceFileLoader):
+class SourceLoader(SourceFileLoader):
     """Compiles the source on each import, and ignores cached bytecode.
 
     Python uses cached bytecode if the size of the source and its modification time in whole seconds are the same. After
@@ -39,7 +39,7 @@ def search_last(folder: str) -> None:
     """Adds the folder to the end of the import path, so that its modules do not hide installed ones."""
     if folder not in sys.path:
         sys.path.append(folder)
-    sys.path_importer_cache[folder] = FileFinder(folder, (_SourceLoader, SOURCE_SUFFIXES))
+    sys.path_importer_cache[folder] = FileFinder(folder, (SourceLoader, SOURCE_SUFFIXES))
 
 
 @contextmanager
@@ -66,7 +66,7 @@ def _modules_of(folder: str) -> dict[str, ModuleType]:
 
 def _is_from(folder: str, module: ModuleType) -> bool:
     loader = getattr(module, "__loader__", None)
-    return isinstance(loader, _SourceLoader) and Path(loader.path).is_relative_to(folder)
+    return isinstance(loader, SourceLoader) and Path(loader.path).is_relative_to(folder)
 
 
 def _drop(modules: dict[str, ModuleType]) -> None:

@@ -45,7 +45,7 @@ def address(files: Path) -> Iterator[str]:
     context.verify_mode = ssl.CERT_REQUIRED
     server = HTTPServer(("127.0.0.1", 0), Answer)
     server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = Thread(target=server.serve_forever)
+    thread = Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     yield f"https://127.0.0.1:{server.server_port}"
     server.shutdown()

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
@@ -18,6 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 import trustme
 
 from tests.cluster.fake_port_forward import bridge
+from tests.http_server import HttpServer
 
 Object = dict[str, Any]
 Fault = Callable[["Call"], object]
@@ -214,7 +215,7 @@ class FakeApiServer:
         return {"server": f"https://127.0.0.1:{self.port}", "certificate-authority-data": authority}
 
 
-class _Server(ThreadingHTTPServer):
+class _Server(HttpServer):
     """One that can end its connections, as a process does that dies."""
 
     daemon_threads = True

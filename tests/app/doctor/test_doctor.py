@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -131,6 +132,11 @@ def set_to(attribute: str, value: Any) -> Callable[[Installation], None]:
 
 def with_flags(*flags: str) -> Callable[[Installation], None]:
     return lambda installation: installation.flags.extend(flags)
+
+
+def answers_too_late(installation: Installation) -> None:
+    installation.entry["httpTimeout"] = "1ms"
+    installation.extender["POST /scheduler/filter"] = lambda _: time.sleep(0.2)
 
 
 REVIEW = "POST /apis/authorization.k8s.io/v1/subjectaccessreviews"
@@ -339,7 +345,7 @@ FAULTS = [
         "bindVerb",
         id="bind answers anything",
     ),
-    pytest.param(set_in("entry", "httpTimeout", "1ns"), "fail", "reachable", "", id="time-out"),
+    pytest.param(answers_too_late, "fail", "reachable", "", id="time-out"),
 ]
 
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from extender.runtime.ports import Binding
 from tests.builders import make_pod
 from tests.faults.gate import Gate
 from tests.faults.proxy import kubeconfig_through
+from tests.http_server import HttpServer
 from tests.stock.build import Binaries
 from tests.stock.control_plane import ControlPlane
 from tests.stock.process import free_port
@@ -61,7 +62,7 @@ class Admission(BaseHTTPRequestHandler):
 @pytest.fixture
 def admission(control_plane: ControlPlane) -> Iterator[str]:
     """The address of an Admission, with the certificate of the API server."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Admission)
+    server = HttpServer(("127.0.0.1", 0), Admission)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(control_plane.directory / "server.pem", control_plane.directory / "server.key")
     server.socket = context.wrap_socket(server.socket, server_side=True)
