@@ -1,7 +1,7 @@
 """A write is held back on its way to the real API server; the process that sent it ends, in every way.
 
 Then another pod wants the same place or device. Whatever becomes of the write, nothing is given away twice, and nothing
-waits for ever. `make test-faults` runs the whole matrix, `make test` a part of it.
+waits for ever. `make test-faults` runs the whole matrix, `make test` five cases of it, and `make test-all` five more.
 
 Left out, by rule: `serve` writes no claims, and evicts and nominates only for users' rules, through the same client as
 `schedule`; only a process that elects can stand back; only `serve` has a worker that can be killed alone.
@@ -290,6 +290,8 @@ PART = [
     Case(Claim(), "schedule", False, Exit.WHOLE, Fate.LATE),
     Case(Eviction(), "schedule", True, Exit.SIGTERM, Fate.LATE),
     Case(Eviction(), "schedule", False, Exit.NONE, Fate.LATE),
+]
+SLOW_PART = [
     Case(Bind(), "schedule", True, Exit.SIGTERM, Fate.NEVER),
     Case(Bind(), "serve", True, Exit.SIGTERM, Fate.ANSWERED),
     Case(Bind(), "serve", False, Exit.NONE, Fate.LATE, recreates=True),
@@ -436,7 +438,12 @@ def staged(case: Case, control_plane: ControlPlane, directory: Path) -> Iterator
         yield Stage(case, Scene(client), proxy, first, standby, following, holder(client))
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in (MATRIX if WHOLE else PART)])
+CASES = [pytest.param(case, id=case.id) for case in (MATRIX if WHOLE else PART)]
+if not WHOLE:
+    CASES += [pytest.param(case, id=case.id, marks=pytest.mark.slow) for case in SLOW_PART]
+
+
+@pytest.mark.parametrize("case", CASES)
 def test_nothing_is_given_away_twice_and_nothing_waits_for_ever(
     case: Case, control_plane: ControlPlane, tmp_path: Path
 ) -> None:
@@ -460,4 +467,4 @@ def test_nothing_is_given_away_twice_and_nothing_waits_for_ever(
 def test_the_matrix_has_every_kind_of_write_and_every_way_to_end() -> None:
     assert {case.kind.name for case in MATRIX} == {"bind", "claim", "eviction", "nomination"}
     assert {case.exit for case in MATRIX if case.verb == "serve" and case.elects} == {*Exit}
-    assert {case.id for case in PART} <= {case.id for case in MATRIX}
+    assert {case.id for case in PART + SLOW_PART} <= {case.id for case in MATRIX}
