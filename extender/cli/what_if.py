@@ -315,7 +315,11 @@ def _node(argument: str) -> tuple[str | Node, int]:
     from extender.model.node import Node
     from extender.snapshots.files import load
 
-    nodes = [obj for obj in load(path) if isinstance(obj, Node)]
+    objects = load(path)
+    nodes = [obj for obj in objects if isinstance(obj, Node)]
     if len(nodes) != 1:
         raise ConfigurationError([f"--add-node {name}: expected a file with one Node, got {len(nodes)}"])
+    if others := sorted({type(obj).__name__ for obj in objects} - {Node.__name__}):
+        reason = f"expected only one Node, got {', '.join(others)} too; POST /simulate takes resourceSlices"
+        raise ConfigurationError([f"--add-node {name}: {reason}"])
     return nodes[0], count

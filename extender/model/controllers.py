@@ -88,6 +88,20 @@ class DaemonSet(Object, frozen=True):
     spec: DaemonSetSpec = DaemonSetSpec()
 
 
+class PodConditionPattern(Value, frozen=True):
+    type: str = ""
+    status: str | None = None
+
+
+class PodFailureRule(Value, frozen=True):
+    action: str = ""
+    on_pod_conditions: list[PodConditionPattern] | None = None
+
+
+class PodFailurePolicy(Value, frozen=True):
+    rules: list[PodFailureRule] | None = None
+
+
 class JobSpec(workloads.SelectingSpec, frozen=True):
     parallelism: Int32 | None = None
     completions: Int32 | None = None
@@ -97,11 +111,13 @@ class JobSpec(workloads.SelectingSpec, frozen=True):
     backoff_limit: Int32 | None = None
     backoff_limit_per_index: Int32 | None = None
     pod_replacement_policy: str | None = None
+    pod_failure_policy: PodFailurePolicy | None = None
     template: PodTemplateSpec | None = None
 
 
 class JobStatus(Value, frozen=True):
     conditions: list[Condition] | None = None
+    succeeded: Int32 | None = None
     failed: Int32 | None = None
 
 

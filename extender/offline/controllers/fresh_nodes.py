@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from extender.engine import quantities_of
 from extender.framework.topology import HOSTNAME, ZONE
 from extender.model.devices import ResourceSlice
 from extender.model.meta import LabelSelector, LabelSelectorRequirement, Object, ObjectMeta
@@ -29,11 +30,15 @@ from extender.offline.state import ClusterState
 
 _OS, _ARCH = "kubernetes.io/os", "kubernetes.io/arch"
 _DEFAULTS = {_OS: "linux", _ARCH: "amd64"}
-# Taints that a node has for a time: until it is initialized, while it is unhealthy, or before it is deleted.
+# Taints that a node has for a time: until it is initialized, while it is unhealthy, or before it is replaced.
 _LIFE_TAINT = re.compile(
-    r"node\.kubernetes\.io/.*|node\.cloudprovider\.kubernetes\.io/.*|.*/uninitialized|.*/agent-not-ready"
+    r"node\.kubernetes\.io/.*|node\.cloudprovider\.kubernetes\.io/.*|.*/uninitialized|.*/(.*-)?not-ready"
     r"|ToBeDeletedByClusterAutoscaler|DeletionCandidate.*|karpenter\.sh/(disrupt.*|unregistered)"
-    r"|(ignore|startup)-taint\.cluster-autoscaler\.kubernetes\.io/.*"
+    r"|(ignore|startup|status)-taint\.cluster-autoscaler\.kubernetes\.io/.*|NodeWithImpairedVolumes"
+    r"|cloud\.google\.com/impending-node-termination|aws-node-termination-handler/.*"
+    r"|remediator\.(kubernetes\.azure|aks\.microsoft)\.com/unschedulable|UpdateInProgress"
+    r"|node\.cluster\.x-k8s\.io/outdated-revision|kops\.k8s\.io/scheduled-for-update"
+    r"|deployment\.machine\.sapcloud\.io/prefer-no-schedule"
 )
 
 
@@ -78,14 +83,24 @@ def copies_of(state: ClusterState, template: Node, names: Sequence[str]) -> Fres
 def from_manifest(
     state: ClusterState, template: Node, names: Sequence[str], slices: Sequence[ResourceSlice] = ()
 ) -> FreshNodes:
-    """Returns a new node for each name, as a manifest describes it; `slices` are the devices of one such node."""
-    fresh = _with_pods(state, template, names, slices, (), _local_keys(state, template), like=None)
+    """Returns a new node for each name, as a manifest describes it; `slices` are the devices of one such node.
+
+    Raises MalformedCluster if the manifest has a malformed quantity.
+    """
+    keys = _local_keys(state, template)
+    with quantities_of(template):
+        fresh = _with_pods(state, template, names, slices, (), keys, like=None)
     drivers = sorted({each.name for csi_node in state.objects.all(CSINode).values() for each in csi_node.drivers})
-    notes = [
-        f"new nodes like {template.name}: a manifest does not say how many volumes of {', '.join(drivers)} can be "
-        "attached, nor how much local storage is free, so neither limits pods there"
-    ]
-    return FreshNodes(fresh.nodes, [*fresh.notes, *notes] if names and drivers else fresh.notes)
+    capacities = state.objects.all(CSIStorageCapacity).values()
+    classes = sorted({each.storage_class_name for each in capacities if _has_local_topology(each, keys)})
+    prefix = f"new nodes like {template.name}: a manifest does not say how"
+    notes = []
+    if names and drivers:
+        text = f"many volumes of {', '.join(drivers)} can be attached, so no such limit counts there"
+        notes.append(f"{prefix} {text}")
+    if names and classes:
+        notes.append(f"{prefix} much local storage of StorageClass {', '.join(classes)} is free, so none counts there")
+    return FreshNodes(fresh.nodes, [*fresh.notes, *notes])
 
 
 def shapes(state: ClusterState, most: int) -> list[Node]:
@@ -119,10 +134,11 @@ def _with_pods(
 ) -> FreshNodes:
     if not names:
         return FreshNodes((), ())
-    defaults = {key: _usual(state, key) or value for key, value in _DEFAULTS.items()}
+    defaults = {
+        key: template.labels.get(f"beta.{key}") or _usual(state, key) or value for key, value in _DEFAULTS.items()
+    }
     nodes = [_bare(template, name, keys, defaults) for name in names]
-    daemons, unfit = _daemons_for(state, nodes[0], static, like)
-    notes = [f"new nodes like {template.name}: the pod of DaemonSet {each} does not fit there" for each in unfit]
+    daemons, notes = _daemons_for(state, nodes[0], static, like)
     fresh = [
         FreshNode(
             node,
@@ -131,12 +147,13 @@ def _with_pods(
         )
         for node in nodes
     ]
-    return FreshNodes(fresh, notes)
+    return FreshNodes(fresh, [f"new nodes like {template.name}: {note}" for note in notes])
 
 
 def _bare(template: Node, name: str, keys: frozenset[str], defaults: dict[str, str]) -> Node:
     """Returns the node as kubelet registers it: with its own identity, uncordoned, without conditions and images."""
     labels = {**defaults, **template.labels, HOSTNAME: name}
+    labels |= {beta: labels[key] for key in _DEFAULTS if (beta := f"beta.{key}") not in labels}
     labels |= {key: name for key in keys if key in labels}
     metadata = ObjectMeta(name=name, uid=name, labels=labels, annotations=template.metadata.annotations)
     taints = [taint for taint in template.taints if not _LIFE_TAINT.fullmatch(taint.key)]
@@ -159,7 +176,8 @@ def _local_keys(state: ClusterState, *templates: Node) -> frozenset[str]:
     topology keys, such as a zone, have the same value on a new node.
 
     Args:
-        templates: nodes that the cluster lacks.
+        templates: nodes that the cluster lacks. They count for a key that no node of the cluster has: the value in a
+            manifest may be a placeholder.
     """
     drivers = (driver for csi_node in state.objects.all(CSINode).values() for driver in csi_node.drivers)
     candidates = {key for driver in drivers for key in driver.topology_keys or ()}
@@ -168,16 +186,17 @@ def _local_keys(state: ClusterState, *templates: Node) -> frozenset[str]:
         candidates.update(each.key for term in terms for each in term.match_expressions or ())
     for capacity in state.objects.all(CSIStorageCapacity).values():
         candidates.update(requirement.key for requirement in compile_selector(capacity.node_topology).requirements)
-    nodes = [*state.nodes(), *templates]
-    return frozenset((HOSTNAME, *(key for key in candidates if _singles_out(key, nodes))))
+    nodes = state.nodes()
+    labelled = {key: [node for node in nodes if key in node.labels] for key in candidates}
+    labelled |= {key: [node for node in templates if key in node.labels] for key in candidates if not labelled[key]}
+    return frozenset((HOSTNAME, *(key for key in candidates if _singles_out(key, labelled[key]))))
 
 
-def _singles_out(key: str, nodes: Sequence[Node]) -> bool:
-    """Returns True if each node has its own value of this topology key.
+def _singles_out(key: str, labelled: Sequence[Node]) -> bool:
+    """Returns True if each node has its own value of this topology key, which all these nodes have.
 
     Either the values are the nodes' names or hostnames, or all values differ, even those of two nodes in one zone.
     """
-    labelled = [node for node in nodes if key in node.labels]
     if labelled and all(node.labels[key] in (node.name, node.labels.get(HOSTNAME)) for node in labelled):
         return True
     zones = [node.labels[ZONE] for node in labelled if ZONE in node.labels]
@@ -186,8 +205,12 @@ def _singles_out(key: str, nodes: Sequence[Node]) -> bool:
 
 def _is_local(capacity: CSIStorageCapacity, template: Node, keys: frozenset[str]) -> bool:
     """Returns True if the capacity is that of the template alone."""
-    selector = compile_selector(capacity.node_topology)
-    return selector.matches(template.labels) and any(each.key in keys for each in selector.requirements)
+    return _has_local_topology(capacity, keys) and compile_selector(capacity.node_topology).matches(template.labels)
+
+
+def _has_local_topology(capacity: CSIStorageCapacity, keys: frozenset[str]) -> bool:
+    """Returns True if the capacity is that of one node, not of a zone or of all nodes."""
+    return any(each.key in keys for each in compile_selector(capacity.node_topology).requirements)
 
 
 def _reported_for(obj: Object, template: str, name: str, keys: frozenset[str]) -> Object:
@@ -219,21 +242,35 @@ def _selecting(selector: LabelSelector | None, name: str, keys: frozenset[str]) 
 def _daemons_for(
     state: ClusterState, node: Node, static: Sequence[Pod], like: str | None
 ) -> tuple[list[Pod], list[str]]:
-    """Returns one pod of each DaemonSet that runs on the new node, and the DaemonSets whose pod does not fit there."""
+    """Returns one pod of each DaemonSet that runs on the new node, and notes on pods that do not run as they should."""
     daemons: list[Pod] = []
-    unfit: list[str] = []
+    notes: list[str] = []
+    templates = daemon_templates(state, notes, like)
     with ExitStack() as supposed:
         on_node = [_static_on(node.name, pod) for pod in static]
         supposed.enter_context(state.engine.suppose(objects=[node, *on_node]))
-        for pod in daemon_templates(state, like):
-            if not nodes_of_daemons(state, pod, [node.name]):
+        for template in templates:
+            if not nodes_of_daemons(state, template, [node.name]):
                 continue
-            if state.engine.feasible(daemon_on(node.name, pod), [node.name]):
-                supposed.enter_context(state.engine.suppose(objects=[_placed(node.name, pod)]))
-                daemons.append(pod)
-            else:
-                unfit.append(f"{pod.namespace}/{pod.controller.name if pod.controller else pod.name}")
-    return daemons, unfit
+            pod = _without_own_claims(template)
+            name = f"{pod.namespace}/{pod.controller.name if pod.controller else pod.name}"
+            if not state.engine.feasible(daemon_on(node.name, pod), [node.name]):
+                notes.append(f"the pod of DaemonSet {name} does not fit there")
+                continue
+            supposed.enter_context(state.engine.suppose(objects=[_placed(node.name, pod)]))
+            daemons.append(pod)
+            if pod is not template:
+                notes.append(f"the devices and volumes that DaemonSet {name} claims for each pod are not counted there")
+    return daemons, notes
+
+
+def _without_own_claims(pod: Pod) -> Pod:
+    """Returns the pod without the claims that controllers would create for it alone."""
+    volumes = [each for each in pod.spec.volumes or () if each.ephemeral is None]
+    claims = [each for each in pod.spec.resource_claims or () if each.resource_claim_template_name is None]
+    if len(volumes) == len(pod.spec.volumes or ()) and len(claims) == len(pod.spec.resource_claims or ()):
+        return pod
+    return pod.with_spec(volumes=volumes or None, resource_claims=claims or None)
 
 
 def _placed(node_name: str, pod: Pod) -> Pod:

@@ -2,7 +2,7 @@
 
 Sources: upstream pkg/controller/controller_utils.go (IsPodActive, ActivePodsWithRanks, ActivePods),
 pkg/controller/replicaset/replica_set.go getPodsToDelete, pkg/controller/job/job_controller.go (activePodsForRemoval,
-isPodFailed), pkg/controller/statefulset, pkg/controller/daemon.
+isPodFailed, manageJob), pkg/controller/job/pod_failure_policy.go, pkg/controller/statefulset, pkg/controller/daemon.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from functools import cmp_to_key
 
 from msgspec.structs import replace
 
+from extender.model import controllers
 from extender.model.controllers import Job, RestartedContainer, TimedCondition
+from extender.model.meta import Condition, Object
 from extender.model.node import LOST_NODE_TAINTS, Node
 from extender.model.pod import ContainerStatus, Pod
 from extender.offline.state import ClusterState
@@ -26,8 +28,12 @@ _MIRROR = "kubernetes.io/config.mirror"
 _DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 _PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
 _STATEFUL_SET, _DAEMON_SET, _JOB = "StatefulSet", "DaemonSet", "Job"
+_OWNERS = frozenset(("ReplicaSet", "ReplicationController", _STATEFUL_SET, _DAEMON_SET, _JOB))
 _DEFAULT_BACKOFF_LIMIT = 6
-_JOB_ENDS = frozenset(("Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"))
+_INDEX_FAILURES = "batch.kubernetes.io/job-index-failure-count"
+_EVICTED = "DisruptionTarget"  # the condition of a pod that is evicted, preempted, or on a node that is gone
+_FAILURE_TARGET = "FailureTarget"
+_JOB_ENDS = frozenset(("Complete", "Failed", "SuccessCriteriaMet", _FAILURE_TARGET))
 _COST = re.compile(r"-\d+|[1-9]\d*|0", re.ASCII)  # a number as upstream's GetDeletionCostFromPodAnnotations reads it
 _INT32 = range(-(2**31), 2**31)
 _NANOS_PER_SECOND = 10**9
@@ -67,16 +73,22 @@ def counts_terminating(pod: Pod, state: ClusterState) -> bool:
     terminating pods, so the replacement exists already.
     """
     owner = pod.controller
-    if owner is None or owner.kind != _JOB:
-        return owner is not None and owner.kind in (_STATEFUL_SET, _DAEMON_SET)
+    if owner is None or _is_owner_deleted(pod, state):
+        return False
+    if owner.kind != _JOB:
+        return owner.kind in (_STATEFUL_SET, _DAEMON_SET)
     job = _job_of(pod, state)
-    return job is not None and job.spec.pod_replacement_policy == "Failed" and _is_retried(job)
+    if job is None:
+        return False
+    default = "Failed" if job.spec.pod_failure_policy is not None else ""
+    return (job.spec.pod_replacement_policy or default) == "Failed" and creates_pods(job)
 
 
 def recreates(pod: Pod, state: ClusterState) -> bool:
     """Returns True if a controller will create a new pod because this pod is deleted now.
 
-    A Job does so until its backoffLimit is reached; `state` gets the Job with one more failure.
+    A Job does so until its backoffLimit is reached; `state` gets the Job with one more failure, unless its
+    podFailurePolicy says otherwise.
     """
     if pod.terminating:
         return counts_terminating(pod, state)
@@ -84,32 +96,81 @@ def recreates(pod: Pod, state: ClusterState) -> bool:
     if owner is None or owner.kind == Node.__name__:  # kubelet recreates a static pod, but only on its node
         return False
     job = _job_of(pod, state)
-    if job is None:
-        return True
-    failed = replace(job, status=replace(job.status, failed=(job.status.failed or 0) + 1))
+    if job is None or job.terminating:
+        return not _is_owner_deleted(pod, state)
+    action = _action_on_eviction(job)
+    if action == "Ignore":
+        return creates_pods(job)
+    conditions = [*(job.status.conditions or ())]
+    if action == "FailJob":
+        conditions.append(Condition(type=_FAILURE_TARGET, status="True"))
+    failures = (job.status.failed or 0) + 1
+    failed = replace(job, status=replace(job.status, failed=failures, conditions=conditions or None))
     state.add(failed)
-    return _is_retried(failed)
+    limit = job.spec.backoff_limit_per_index
+    ends_index = limit is not None and (action == "FailIndex" or _index_failures(pod) >= limit)
+    return creates_pods(failed) and not ends_index
+
+
+def is_of_running_job(pod: Pod, state: ClusterState) -> bool:
+    """Returns True if the pod's Job goes on; when a Job has failed, its controller deletes all of its pods."""
+    job = _job_of(pod, state)
+    return job is not None and creates_pods(job)
+
+
+def creates_pods(job: Job) -> bool:
+    """Returns True unless the Job is suspended, being deleted or at its end.
+
+    A Job without a number of completions creates no pods any more once one has succeeded.
+    """
+    has_ended = any(each.type in _JOB_ENDS and each.status == "True" for each in job.status.conditions or ())
+    has_ended |= job.spec.completions is None and bool(job.status.succeeded)
+    default = _DEFAULT_BACKOFF_LIMIT if job.spec.backoff_limit_per_index is None else math.inf
+    limit = default if job.spec.backoff_limit is None else job.spec.backoff_limit
+    return not (has_ended or job.spec.suspend or job.terminating) and (job.status.failed or 0) <= limit
 
 
 def _job_of(pod: Pod, state: ClusterState) -> Job | None:
+    owner = _owner_of(pod, state)
+    return owner if isinstance(owner, Job) else None
+
+
+def _owner_of(pod: Pod, state: ClusterState) -> Object | None:
+    """Returns the object that controls the pod; None if the cluster lacks it."""
     owner = pod.controller
-    job = state.objects.get(Job, f"{pod.namespace}/{owner.name}") if owner and owner.kind == _JOB else None
-    return job if isinstance(job, Job) else None
+    kind = getattr(controllers, owner.kind, None) if owner is not None and owner.kind in _OWNERS else None
+    return state.objects.get(kind, f"{pod.namespace}/{owner.name}") if owner is not None and kind is not None else None
 
 
-def _is_retried(job: Job) -> bool:
-    has_ended = any(each.type in _JOB_ENDS and each.status == "True" for each in job.status.conditions or ())
-    default = _DEFAULT_BACKOFF_LIMIT if job.spec.backoff_limit_per_index is None else math.inf
-    limit = default if job.spec.backoff_limit is None else job.spec.backoff_limit
-    return not has_ended and not job.spec.suspend and (job.status.failed or 0) <= limit
+def _is_owner_deleted(pod: Pod, state: ClusterState) -> bool:
+    """Returns True if the pod's controller is being deleted, as with `kubectl delete --cascade=foreground`."""
+    owner = _owner_of(pod, state)
+    return owner is not None and owner.terminating
+
+
+def _action_on_eviction(job: Job) -> str:
+    """Returns what the Job's podFailurePolicy does about an evicted pod; "Count" without a rule about it.
+
+    The exit codes of an evicted pod's containers are not known, so rules about them are left out.
+    """
+    policy = job.spec.pod_failure_policy
+    for rule in (policy.rules if policy is not None else None) or ():
+        if any(each.type == _EVICTED and (each.status or "True") == "True" for each in rule.on_pod_conditions or ()):
+            return rule.action
+    return "Count"
+
+
+def _index_failures(pod: Pod) -> int:
+    text = pod.annotations.get(_INDEX_FAILURES, "")
+    return int(text) if text.isdecimal() else 0
 
 
 def deletion_order(infos: Iterable[PodInfo], related: Iterable[PodInfo], now: datetime) -> list[PodInfo]:
     """Returns active pods of one workload in the order in which its controller deletes surplus pods.
 
     Args:
-        related: the active pods of the workload; for a ReplicaSet, those of its Deployment. A pod is deleted earlier if
-            more of these pods are on its node. Jobs compare neither this number nor the pods' deletion costs.
+        related: the active pods of the Deployment, or whatever else controls the ReplicaSet. A pod is deleted earlier
+            if more of these pods are on its node. Jobs compare neither this number nor the pods' deletion costs.
         now: the time of the deletion.
     """
     colocated = Counter(info.pod.node_name for info in related)

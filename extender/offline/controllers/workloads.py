@@ -14,9 +14,9 @@ from extender.errors import ConfigurationError, UnknownPod
 from extender.model import controllers
 from extender.model.meta import Object, OwnerReference
 from extender.model.pod import Pod, PodStatus
-from extender.model.workloads import PriorityClass, ReplicaSet, StatefulSet
+from extender.model.workloads import PriorityClass, ReplicaSet, RuntimeClass, StatefulSet
 from extender.offline.claims import is_of_stateful_set, replica
-from extender.offline.controllers.replicas import counts_terminating, deletion_order
+from extender.offline.controllers.replicas import counts_terminating, creates_pods, deletion_order
 from extender.offline.manifests.admission import admit
 from extender.offline.manifests.templates import POD_HASH, stored_workload
 from extender.offline.state import ClusterState
@@ -56,8 +56,7 @@ class WorkloadReplicas:
 
     Attributes:
         pods: the pods that the controller counts, the oldest first.
-        related: the pods whose number on a node decides which pod is deleted first: those of all of a Deployment's
-            ReplicaSets.
+        related: the pods whose number on a node decides which pod is deleted first.
         template: the next pod that the controller would create. A StatefulSet's has the name of the first replica, even
             if that replica exists.
     """
@@ -112,7 +111,7 @@ def replicas_of(state: ClusterState, target: str) -> WorkloadReplicas:
     pods = pods_of(state, target)
     counted = in_order(info for info in pods if not info.pod.terminating or counts_terminating(info.pod, state))
     template = (
-        None if controller is None or _lacks_class(controller, pods, state) else _newest_template(controller, state)
+        None if controller is None or (pods and lacks_class(controller, state)) else _newest_template(controller, state)
     )
     if template is None:
         if not pods:
@@ -154,6 +153,21 @@ def with_scale(controller: Controller, count: int) -> Controller:
     return replace(controller, spec=replace(controller.spec, **{field: count}))
 
 
+def wanted(controller: Controller | None, count: int, active: int) -> int:
+    """Returns how many pods the controller has if it is scaled to `count`, and has `active` pods now.
+
+    A Job has at most as many pods as it lacks completions, and none while it is suspended (upstream manageJob).
+    """
+    if not isinstance(controller, controllers.Job):
+        return count
+    succeeded = controller.status.succeeded or 0
+    if controller.spec.completions is None and succeeded:
+        return active
+    if not creates_pods(controller):
+        return 0
+    return count if controller.spec.completions is None else max(min(count, controller.spec.completions - succeeded), 0)
+
+
 def pod_of_template(controller: Controller, state: ClusterState) -> Pod:
     """Returns a new pod of the controller's template, as the API server would store it.
 
@@ -191,22 +205,38 @@ def _revision(replica_set: Object) -> tuple[int, float]:
     return whole_number(text) or 0, replica_set.metadata.created_seconds
 
 
-def _lacks_class(controller: Controller, pods: Sequence[PodInfo], state: ClusterState) -> bool:
-    """Returns True if the template's PriorityClass is not in the file, and a pod of the workload shows the priority."""
+def lacks_class(controller: Controller, state: ClusterState) -> bool:
+    """Returns True if the file lacks the PriorityClass or RuntimeClass that the template names.
+
+    Only a pod of the workload shows then the priority and the overhead of new pods.
+    """
     spec = controller.spec.template.spec if controller.spec.template is not None else None
-    name = spec.priority_class_name if spec is not None else ""
-    is_known = not name or name in SYSTEM_CLASSES or name in state.objects.all(PriorityClass)
-    return not is_known and bool(pods)
+    if spec is None:
+        return False
+    name, runtime_class = spec.priority_class_name, spec.runtime_class_name
+    lacks_priority = bool(name) and name not in SYSTEM_CLASSES and name not in state.objects.all(PriorityClass)
+    return lacks_priority or (bool(runtime_class) and runtime_class not in state.objects.all(RuntimeClass))
 
 
 def _related(state: ClusterState, infos: Sequence[PodInfo]) -> list[PodInfo]:
-    """Returns the active pods of the same ReplicaSet, or of all ReplicaSets of its Deployment."""
+    """Returns the active pods of all ReplicaSets that the same object controls, such as a Deployment.
+
+    Nothing is related to the pods of a ReplicaSet that no object controls, not even each other (upstream
+    getReplicaSetsWithSameController). If the cluster lacks the ReplicaSet, an object is assumed to control it.
+    """
     if not infos or (owner := infos[-1].pod.controller) is None or owner.kind != ReplicaSet.__name__:
-        return list(infos)
-    namespace, deployment = infos[-1].pod.namespace, _deployment_of(infos[-1].pod, owner.name, state)
-    if not deployment:
-        return list(infos)
-    return [info for info in pods_of(state, f"{namespace}/deploy/{deployment}") if not info.pod.terminating]
+        return []
+    namespace = infos[-1].pod.namespace
+    known = state.objects.get(ReplicaSet, f"{namespace}/{owner.name}")
+    if known is None:
+        deployment = _deployment_of(infos[-1].pod, owner.name, state)
+        related = pods_of(state, f"{namespace}/deploy/{deployment}") if deployment else list(infos)
+    elif known.controller is None:
+        return []
+    else:
+        sets = {each.name for each in _replica_sets(state, namespace) if each.controller == known.controller}
+        related = [info for name in sets for info in pods_of(state, f"{namespace}/rs/{name}")]
+    return [info for info in related if not info.pod.terminating]
 
 
 def pods_of(state: ClusterState, target: str) -> list[PodInfo]:

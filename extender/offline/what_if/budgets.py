@@ -20,7 +20,7 @@ from extender.offline.controllers.workloads import scale_of
 from extender.offline.state import ClusterState
 
 NOT_ALLOWED = "a PodDisruptionBudget does not allow its eviction"
-_WITHOUT_SCALE = ("Job", "DaemonSet")
+_WITHOUT_SCALE = ("Job", "DaemonSet", "Node")
 SEVERAL = "more than one PodDisruptionBudget covers it, which the eviction API does not support"
 
 
@@ -63,7 +63,7 @@ def observe(state: ClusterState, *, every: bool) -> None:
     """Sets the status of budgets as the disruption controller would, if it has not seen their last change.
 
     Args:
-        every: True to do so for all budgets, because the number of replicas has changed.
+        every: True to do so for all budgets, because workloads were scaled, created or deleted.
     """
     for budget in list(state.objects.all(PodDisruptionBudget).values()):
         spec, status = budget.spec, budget.status

@@ -14,7 +14,7 @@ from extender.offline.claims import add_claims_like, create_companions, precompu
 from extender.offline.controllers.daemon_sets import daemon_on, node_of_daemon, nodes_of_daemons
 from extender.offline.controllers.fresh_nodes import copies_of, from_manifest
 from extender.offline.controllers.replicas import counts_terminating, is_daemon, is_pinned
-from extender.offline.controllers.workloads import controller_of, in_order, pods_of, replicas_of, with_scale
+from extender.offline.controllers.workloads import controller_of, in_order, pods_of, replicas_of, wanted, with_scale
 from extender.offline.explain.pod_terms import with_cordon
 from extender.offline.manifests.templates import Workload, required_workload
 from extender.offline.state import ClusterState
@@ -88,7 +88,7 @@ def apply(scenario: Scenario, simulation: Simulation) -> list[str]:
     # Pods that were pending already go first: they are older than those that the drain will evict.
     if drained:
         simulation.settle()
-        budgets.observe(state, every=bool(scenario.scale or scenario.create))
+        budgets.observe(state, every=bool(scenario.scale or scenario.create or scenario.delete))
         notes += drain(simulation, drained)
     return notes
 
@@ -178,12 +178,14 @@ def _scaled(simulation: Simulation, target: str, count: int) -> list[PodInfo]:
     """Deletes surplus pods of a workload as its controller does; returns the pods that the controller would create."""
     state = simulation.state
     replicas = replicas_of(state, target)
-    new = _replicas(replicas.template, replicas.missing(count, state.infos))
+    controller = controller_of(state, target)
+    number = wanted(controller, count, len(replicas.pods))
+    new = _replicas(replicas.template, replicas.missing(number, state.infos))
     if replicas.pods:
         add_claims_like(state, replicas.pods[-1].pod, [info.pod for info in new])
-    for info in replicas.surplus(count, simulation.now):
+    for info in replicas.surplus(number, simulation.now):
         simulation.remove(info)
-    if (controller := controller_of(state, target)) is not None:
+    if controller is not None:
         state.add(with_scale(controller, count))
     return new
 

@@ -24,7 +24,13 @@ from extender.model.workloads import PodDisruptionBudget
 from extender.offline import direct_binding
 from extender.offline.claim_usage import release, reserve
 from extender.offline.claims import missing_templates, with_claims
-from extender.offline.controllers.replicas import counts_terminating, is_node_lost, is_ready, recreates
+from extender.offline.controllers.replicas import (
+    counts_terminating,
+    is_node_lost,
+    is_of_running_job,
+    is_ready,
+    recreates,
+)
 from extender.offline.controllers.workloads import in_order
 from extender.offline.groups import GroupMembers, root_name
 from extender.offline.state import ClusterState
@@ -74,7 +80,7 @@ class Eviction:
     Attributes:
         pod: the pod, as `namespace/name`.
         node: the node from which it was evicted.
-        cause: "drain", "node NAME removed" or "preemption by NAMESPACE/NAME".
+        cause: "drain", "node NAME removed", "preemption by NAMESPACE/NAME" or "Job NAME failed".
         comes_back: True if a controller recreates the pod, so that it is scheduled again. Other pods are lost.
     """
 
@@ -242,17 +248,32 @@ class Simulation:
         return bool(name) and not (self.state.has_node(name) and is_node_lost(self.state.node(name)))
 
     def evict(self, info: PodInfo, cause: str) -> None:
-        """Removes a pod from its node. If a controller would recreate it, a new pod of the same name is queued."""
+        """Removes a pod from its node. If a controller would recreate it, a new pod of the same name is queued.
+
+        If the pod's Job fails because of it, the Job's other pods are removed, too.
+        """
         pod = info.pod
+        had_job = is_of_running_job(pod, self.state)
         comes_back = recreates(pod, self.state)
-        self.log.evictions.append(Eviction(pod.key, pod.node_name, cause, comes_back))
-        if not comes_back and pod.group_key is not None:
-            self.log.lost_members[pod.group_key] += 1
-        self._take_off(info)
-        self.log.placements.pop(pod.key, None)
+        self._take_away(info, cause, comes_back=comes_back)
         if comes_back:
             self._previous_nodes.setdefault(pod.key, pod.node_name)
             self.add([PodInfo(self._as_recreated(pod))])
+        elif had_job and not is_of_running_job(pod, self.state):
+            assert pod.controller is not None
+            siblings = (each for each in self.state.infos.values() if each.pod.namespace == pod.namespace)
+            for other in [each for each in siblings if each.pod.controller == pod.controller]:
+                if not other.pod.terminating:
+                    self._take_away(other, f"Job {pod.controller.name} failed", comes_back=False)
+
+    def _take_away(self, info: PodInfo, cause: str, *, comes_back: bool) -> None:
+        """Removes a pod that a controller, a node's end or a scheduler deletes, and logs the eviction."""
+        pod = info.pod
+        self.log.evictions.append(Eviction(pod.key, pod.node_name, cause, comes_back))
+        if not comes_back and pod.group_key is not None:
+            self.log.lost_members[pod.group_key] += 1
+        self.remove(info)
+        self.log.placements.pop(pod.key, None)
 
     def remove(self, info: PodInfo) -> None:
         """Deletes a pod, whether it is on a node or pending; no controller recreates it."""

@@ -17,6 +17,20 @@ from tests.builders import Object
 _KINDS = ("Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "Job", "DaemonSet", "Pod")
 _SCALED = ("Deployment", "ReplicaSet", "ReplicationController", "StatefulSet")
 _VERSIONS = {"Job": "batch/v1", "ReplicationController": "v1", "Pod": "v1"}
+_JOB_POLICIES: list[Object] = [
+    {},
+    {"podReplacementPolicy": "Failed"},
+    {"backoffLimit": 0},
+    *(
+        {
+            "backoffLimit": limit,
+            "podFailurePolicy": {
+                "rules": [{"action": action, "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]
+            },
+        }
+        for limit, action in ((0, "Ignore"), (6, "FailJob"))
+    ),
+]
 _CONTAINERS = [{"name": "c", "image": "nginx"}]
 
 
@@ -68,8 +82,8 @@ def _workload(kind: str, app: str, case: str, count: int, dice: Random) -> Objec
     template = {"metadata": {"labels": {"app": app}}, "spec": spec}
     if kind == "Job":
         template["spec"]["restartPolicy"] = "Never"
-        policy = dice.choice(({}, {}, {"podReplacementPolicy": "Failed"}, {"backoffLimit": 0}))
-        count = 1 if "backoffLimit" in policy else min(count, 2)  # each failure doubles the time until the next pod
+        policy = dice.choice(_JOB_POLICIES)
+        count = min(count, 2)  # each failure doubles the time until the next pod
         return {**head, "spec": {"parallelism": count, "completions": count, "template": template, **policy}}
     labels: Object = {"app": app} if kind == "ReplicationController" else {"matchLabels": {"app": app}}
     scale = {} if kind == "DaemonSet" else {"replicas": count}

@@ -123,6 +123,121 @@ def test_a_replica_beside_others_is_deleted_before_one_that_is_alone() -> None:
     assert "default/alone" in simulated(*NODES, *pods, scale=[("default/rs/web", 1)]).pods
 
 
+@pytest.mark.parametrize(
+    ("kind", "owner", "counts"),
+    [
+        pytest.param("ReplicaSet", None, False, id="nothing controls the ReplicaSet"),
+        pytest.param("ReplicationController", None, False, id="a ReplicationController"),
+        pytest.param("ReplicaSet", "Deployment", True, id="a Deployment controls it"),
+        pytest.param("ReplicaSet", "Rollout", True, id="a custom kind controls it"),
+    ],
+)
+def test_only_replicas_of_a_controlled_replica_set_are_counted_on_their_nodes(
+    kind: str, owner: str | None, counts: bool
+) -> None:
+    obj = workload(kind, 3)
+    if kind == "ReplicationController":
+        obj = {**obj, "apiVersion": "v1", "spec": {**obj["spec"], "selector": {"app": "web"}}}
+    if owner is not None:
+        reference = {"apiVersion": "v1", "kind": owner, "name": "above", "uid": "1", "controller": True}
+        obj["metadata"]["ownerReferences"] = [reference]
+    old = [{**READY[0], "lastTransitionTime": "2020-11-01T00:00:00Z"}]
+    beside = [replica(f"w{number}", kind=kind, conditions=old).obj() for number in range(2)]
+    short = "rc" if kind == "ReplicationController" else "rs"
+    result = simulated(*NODES, obj, replica("young", "nb", kind).obj(), *beside, scale=[(f"default/{short}/web", 1)])
+    assert (list(result.pods) == ["default/young"]) is counts
+
+
+ON_EVICTION = [{"type": "DisruptionTarget", "status": "True"}]
+
+
+def failure_policy(action: str) -> Object:
+    return {"podFailurePolicy": {"rules": [{"action": action, "onPodConditions": ON_EVICTION}]}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "left", "lost"),
+    [
+        pytest.param({"backoffLimit": 0}, [], ["w0", "w1"], id="it fails with all of its pods"),
+        pytest.param({"backoffLimit": 1}, ["w0", "w1"], [], id="it tries again"),
+        pytest.param({"backoffLimit": 0, **failure_policy("Ignore")}, ["w0", "w1"], [], id="an eviction is no failure"),
+        pytest.param({"backoffLimit": 0, **failure_policy("Count")}, [], ["w0", "w1"], id="an eviction is a failure"),
+        pytest.param(failure_policy("FailJob"), [], ["w0", "w1"], id="an eviction ends it"),
+        pytest.param({"backoffLimitPerIndex": 0}, ["w1"], ["w0"], id="only the index fails"),
+        pytest.param({"backoffLimitPerIndex": 1}, ["w0", "w1"], [], id="the index is tried again"),
+        pytest.param({"backoffLimitPerIndex": 1, **failure_policy("FailIndex")}, ["w1"], ["w0"], id="ends the index"),
+        pytest.param({"suspend": True}, ["w1"], ["w0"], id="it is suspended"),
+    ],
+)
+def test_a_job_answers_an_eviction_by_its_limits_and_its_policy(
+    spec: dict[str, Any], left: list[str], lost: list[str]
+) -> None:
+    pods = [replica("w0", kind="Job").obj(), replica("w1", "nb", kind="Job").obj()]
+    result = simulated(*NODES, workload("Job", 2, "1", completions=2, **spec), *pods, drain=["na"])
+    assert sorted(result.pods) == [f"default/{name}" for name in left]
+    assert result.lost == [f"default/{name}" for name in lost]
+
+
+def test_a_job_without_completions_makes_no_more_pods_once_one_has_succeeded() -> None:
+    job = {**workload("Job", 2, "1"), "status": {"succeeded": 1}}
+    assert simulated(*NODES, job, replica("w0", kind="Job").obj(), drain=["na"]).lost == ["default/w0"]
+
+
+def test_a_job_that_fails_takes_along_the_pods_that_wait() -> None:
+    pods = [replica("w0", kind="Job").obj(), replica("w1", "", kind="Job", phase="Pending", conditions=None).obj()]
+    result = simulated(NODES[0], workload("Job", 2, "1", backoffLimit=0), *pods, drain=["na"])
+    assert (result.pods, result.remaining, result.lost) == ({}, {}, ["default/w0", "default/w1"])
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "pods"),
+    [
+        pytest.param({}, {}, 5, id="no completions"),
+        pytest.param({"completions": 3}, {}, 3, id="fewer completions"),
+        pytest.param({"completions": 4}, {"succeeded": 2}, 2, id="some have succeeded"),
+        pytest.param({"completions": 9, "suspend": True}, {}, 0, id="suspended"),
+        pytest.param({}, {"conditions": [{"type": "Complete", "status": "True"}]}, 0, id="complete"),
+    ],
+)
+def test_a_scaled_job_gets_no_more_pods_than_it_needs(spec: Object, status: Object, pods: int) -> None:
+    job = {**workload("Job", 1, "1", **spec), "status": status}
+    assert len(simulated(*NODES, job, scale=[("default/job/web", 5)]).pods) == pods
+
+
+@pytest.mark.parametrize("kind", ["ReplicaSet", "StatefulSet", "Job"])
+def test_a_controller_that_is_being_deleted_recreates_nothing(kind: str) -> None:
+    obj = workload(kind, 1, "1")
+    obj["metadata"]["deletionTimestamp"] = "2026-11-21T09:00:00Z"
+    for pod in (replica("web-0", kind=kind).obj(), leaving(replica("web-0", kind=kind))):
+        assert simulated(*NODES, obj, pod, drain=["na"]).pods == {}
+
+
+def test_a_budget_no_longer_counts_a_workload_that_was_deleted() -> None:
+    pods = [replica(f"w{number}").obj() for number in range(2)]
+    others = [
+        make_pod(f"api-{n}").req(cpu="1").label(app="api").owner("ReplicaSet", "api").node("nb") for n in range(2)
+    ]
+    covered = {
+        **budget(maxUnavailable=1),
+        "status": {"disruptionsAllowed": 1, "currentHealthy": 4, "desiredHealthy": 3, "expectedPods": 4},
+    }
+    objects = [*NODES, *pods, *(each.obj() for each in others), covered]
+    assert evicted(simulated(*objects, delete=["default/rs/web"], drain=["nb"])) == ["api-0", "api-1"]
+
+
+@pytest.mark.parametrize("kind", ["Node", "Job", "DaemonSet"])
+def test_a_budget_over_a_pod_without_scale_allows_no_eviction(kind: str) -> None:
+    pods = [replica("w0").obj(), make_pod("x").label(app="web").owner(kind, "nb").node("nb").obj()]
+    assert evicted(simulated(*NODES, *pods, budget({"app": "web"}, maxUnavailable=1), drain=["na"])) == []
+
+
+@pytest.mark.parametrize("missing", ["priorityClassName", "runtimeClassName"])
+def test_replicas_are_like_the_pods_if_the_file_lacks_a_class_of_the_template(missing: str) -> None:
+    obj = workload("ReplicaSet", 1)
+    obj["spec"]["template"]["spec"][missing] = "absent"
+    assert Cluster.from_objects([*NODES, obj, replica("w0").obj()]).capacity(["default/rs/web"]).total == 7
+
+
 @pytest.mark.parametrize("selector", [{}, {"app": "web"}])
 def test_a_budget_protects_from_eviction_also_with_an_empty_selector(selector: dict[str, str]) -> None:
     pods = [replica(f"w{number}").obj() for number in range(2)]

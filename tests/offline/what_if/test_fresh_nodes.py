@@ -29,6 +29,20 @@ CSI_NODE = {
         ]
     },
 }
+CAPACITY = {
+    "apiVersion": "storage.k8s.io/v1",
+    "kind": "CSIStorageCapacity",
+    "metadata": {"name": "c", "namespace": "csi"},
+    "storageClassName": "local",
+    "nodeTopology": {"matchLabels": {LOCAL: "a"}},
+    "capacity": "10Gi",
+}
+CAPACITY_OF_ZONE = {
+    **CAPACITY,
+    "metadata": {"name": "z", "namespace": "csi"},
+    "storageClassName": "zonal",
+    "nodeTopology": {"matchLabels": {ZONE: "z1"}},
+}
 TEMPLATE = make_node("a").capacity(cpu="4").label({LOCAL: "a", DRIVERS_ZONE: "z1", ZONE: "z1", "project-role": "a"})
 
 
@@ -48,6 +62,11 @@ def daemon_set(name: str = "agent", cpu: str = "1", **spec: Any) -> Object:
     template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": containers, **spec}}
     body = {"selector": {"matchLabels": {"app": name}}, "template": template}
     return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": name, "namespace": "mon"}, "spec": body}
+
+
+def by_name(operator: str, name: str) -> Object:
+    term = {"matchFields": [{"key": "metadata.name", "operator": operator, "values": [name]}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
 
 
 def test_only_labels_that_identify_a_node_change() -> None:
@@ -70,7 +89,34 @@ def test_a_template_without_the_labels_of_kubelet_gets_them() -> None:
     (fresh,) = manifest(
         {"metadata": {"name": "big"}}, make_node("x").label({"kubernetes.io/arch": "arm64"}).obj()
     ).nodes
-    assert dict(fresh.node.labels) == {HOSTNAME: "new-0", "kubernetes.io/os": "linux", "kubernetes.io/arch": "arm64"}
+    assert dict(fresh.node.labels) == {
+        HOSTNAME: "new-0",
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "arm64",
+        "beta.kubernetes.io/os": "linux",
+        "beta.kubernetes.io/arch": "arm64",
+    }
+
+
+def test_old_labels_tell_the_system_if_the_new_ones_are_missing() -> None:
+    (fresh,) = manifest({"metadata": {"name": "win", "labels": {"beta.kubernetes.io/os": "windows"}}}).nodes
+    assert fresh.node.labels["kubernetes.io/os"] == "windows"
+
+
+def test_a_placeholder_in_a_manifest_becomes_the_name_of_the_node() -> None:
+    template = {"metadata": {"name": "big", "labels": {LOCAL: "any", DRIVERS_ZONE: "z1"}}}
+    (fresh,) = manifest(template, TEMPLATE.obj(), CSI_NODE).nodes
+    assert (fresh.node.labels[LOCAL], fresh.node.labels[DRIVERS_ZONE]) == ("new-0", "z1")
+
+
+def test_the_notes_on_a_manifest_say_what_counts_as_none_and_what_as_unlimited() -> None:
+    template = {"metadata": {"name": "big"}}
+    assert manifest(template, TEMPLATE.obj(), CSI_NODE, CAPACITY, CAPACITY_OF_ZONE).notes == [
+        "new nodes like big: a manifest does not say how many volumes of disk.csi, lvm.csi can be attached, so no such "
+        "limit counts there",
+        "new nodes like big: a manifest does not say how much local storage of StorageClass local is free, so none "
+        "counts there",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -83,6 +129,19 @@ def test_a_template_without_the_labels_of_kubelet_gets_them() -> None:
         ("ToBeDeletedByClusterAutoscaler", False),
         ("DeletionCandidateOfClusterAutoscaler", False),
         ("karpenter.sh/disrupted", False),
+        ("node.cluster.x-k8s.io/outdated-revision", False),
+        ("status-taint.cluster-autoscaler.kubernetes.io/suspended", False),
+        ("cloud.google.com/impending-node-termination", False),
+        ("aws-node-termination-handler/spot-itn", False),
+        ("NodeWithImpairedVolumes", False),
+        ("remediator.kubernetes.azure.com/unschedulable", False),
+        ("UpdateInProgress", False),
+        ("kops.k8s.io/scheduled-for-update", False),
+        ("deployment.machine.sapcloud.io/prefer-no-schedule", False),
+        ("node.gardener.cloud/critical-components-not-ready", False),
+        ("cni.istio.io/not-ready", False),
+        ("kubernetes.azure.com/scalesetpriority", True),
+        ("node-role.kubernetes.io/control-plane", True),
         ("karpenter.sh/capacity", True),
     ],
 )
@@ -106,16 +165,7 @@ def test_images_conditions_and_the_cordon_are_not_copied() -> None:
 
 
 def test_drivers_report_their_limits_and_local_storage_for_the_new_node() -> None:
-    capacity = {
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "CSIStorageCapacity",
-        "metadata": {"name": "c", "namespace": "csi"},
-        "storageClassName": "local",
-        "nodeTopology": {"matchLabels": {LOCAL: "a"}},
-        "capacity": "10Gi",
-    }
-    of_zone = {**capacity, "metadata": {"name": "z", "namespace": "csi"}, "nodeTopology": {"matchLabels": {ZONE: "z1"}}}
-    fresh = copies(TEMPLATE.obj(), CSI_NODE, capacity, of_zone)
+    fresh = copies(TEMPLATE.obj(), CSI_NODE, CAPACITY, CAPACITY_OF_ZONE)
     csi_node, own = fresh.nodes[0].objects
     assert isinstance(csi_node, CSINode) and isinstance(own, CSIStorageCapacity)
     assert csi_node.name == "new-0" and csi_node.drivers[0].allocatable is not None
@@ -139,6 +189,9 @@ def test_every_pool_of_every_driver_keeps_a_name_of_its_own() -> None:
         pytest.param(daemon_set(), True, id="without a pod anywhere"),
         pytest.param(daemon_set(nodeSelector={"pool": "gpu"}), False, id="its selector excludes the node"),
         pytest.param(daemon_set(tolerations=[{"operator": "Exists"}]), True, id="tolerates all"),
+        pytest.param(daemon_set(affinity=by_name("In", "a")), False, id="on another node by name"),
+        pytest.param(daemon_set(affinity=by_name("NotIn", "a")), True, id="not on another node by name"),
+        pytest.param(daemon_set(nodeName="a"), False, id="names another node"),
     ],
 )
 def test_pods_of_daemon_sets_come_from_their_objects(daemons: Object, runs: bool) -> None:
@@ -158,6 +211,58 @@ def test_a_daemon_set_without_an_object_is_known_by_its_pods_also_by_pending_one
     )
     (fresh,) = copies(TEMPLATE.obj(), pending.obj()).nodes
     assert [(pod.name, pod.node_name) for pod in fresh.pods] == [("agent-x-new-0", "new-0")]
+
+
+REFUSED = "new nodes like a: DaemonSet mon/agent gets no pod there: pod mon/agent: "
+
+
+@pytest.mark.parametrize(
+    ("daemons", "reason"),
+    [
+        (daemon_set(priorityClassName="vip"), "no PriorityClass vip is in the cluster"),
+        (daemon_set(runtimeClassName="kata"), "no RuntimeClass kata is in the cluster"),
+        (daemon_set(cpu="3"), "the API server would refuse it: spec.containers[0].resources.requests.cpu"),
+    ],
+    ids=["PriorityClass", "RuntimeClass", "LimitRange"],
+)
+def test_a_daemon_set_whose_pods_are_refused_spoils_no_answer(daemons: Object, reason: str) -> None:
+    limits = {"limits": [{"type": "Container", "max": {"cpu": "2"}}]}
+    limit_range = {
+        "apiVersion": "v1",
+        "kind": "LimitRange",
+        "metadata": {"name": "l", "namespace": "mon"},
+        "spec": limits,
+    }
+    fresh = copies(TEMPLATE.obj(), daemons, limit_range)
+    assert fresh.nodes[0].pods == []
+    assert [note.startswith(REFUSED + reason) for note in fresh.notes] == [True]
+
+
+@pytest.mark.parametrize("selects", [True, False])
+@pytest.mark.parametrize("missing", ["priorityClassName", "runtimeClassName"])
+def test_a_pod_shows_what_a_class_that_the_file_lacks_gives_to_a_daemon_set(missing: str, selects: bool) -> None:
+    daemons = daemon_set(affinity=by_name("NotIn", "a" if selects else "new-0"), **{missing: "absent"})
+    running = make_pod("agent-1", namespace="mon").owner("DaemonSet", "agent").priority(7).node("a").obj()
+    fresh = copies(TEMPLATE.obj(), daemons, running)
+    assert [(pod.name, pod.priority) for pod in fresh.nodes[0].pods] == ([("agent-1-new-0", 7)] if selects else [])
+    assert fresh.notes == []
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"resourceClaims": [{"name": "g", "resourceClaimTemplateName": "t"}]},
+        {"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]},
+    ],
+    ids=["devices", "volumes"],
+)
+def test_a_daemon_with_claims_of_its_own_runs_on_a_new_node(own: Object) -> None:
+    fresh = copies(TEMPLATE.obj(), daemon_set(**own))
+    assert [pod.name for pod in fresh.nodes[0].pods] == ["agent-new-0"]
+    text = (
+        "new nodes like a: the devices and volumes that DaemonSet mon/agent claims for each pod are not counted there"
+    )
+    assert fresh.notes == [text]
 
 
 def test_a_daemon_that_does_not_fit_on_the_new_node_is_named() -> None:
