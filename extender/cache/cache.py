@@ -115,7 +115,7 @@ class Cache:
     def use(self, features: FeatureGates) -> None:
         """Makes later decisions follow another version of Kubernetes, in which the gates that a user sets are equal."""
         self._tables.use(features)
-        self.groups.tries_deep_trees = features.behaviours.whole_trees_are_validated
+        self.groups.use(tries_deep_trees=features.behaviours.whole_trees_are_validated)
 
     def listen(self, listener: Listener | None) -> None:
         """Reports every later change to the listener; None stops the reports."""

@@ -13,7 +13,6 @@ so groups and placements always agree. Source: upstream backend/cache/podgroupst
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -93,11 +92,15 @@ class GroupStates:
         self._locked = locked
         self._by_label = False
         self._composites = composites
-        self.tries_deep_trees = tries_deep_trees
+        self._tries_deep_trees = tries_deep_trees
         self._groups: dict[str, dict[str, tuple[MemberState, PodInfo]]] = {}
         self._group_of: dict[str, str] = {}
         self._objects: dict[GroupName, PodGroup | CompositePodGroup] = {}
         self._children: dict[GroupName, set[GroupName]] = {}
+        # The child groups that have their pods, by parent. To count them for each pod takes seconds in a wide tree.
+        self._complete: dict[GroupName, set[GroupName]] = {}
+        # What `_groups_below` returned, until a group changes. The queue asks once for each member.
+        self._trees: dict[GroupName, Sequence[PodGroup | CompositePodGroup] | str] = {}
 
     def use_coscheduling_label(self) -> None:
         """Takes a pod's group from the label of the coscheduling plugin. Must be called before pods are stored."""
@@ -106,6 +109,12 @@ class GroupStates:
     def key_of(self, pod: Pod) -> str | None:
         """Returns the `namespace/name` of the PodGroup that the pod belongs to; None if it belongs to no group."""
         return coscheduling_key(pod) if self._by_label else pod.group_key
+
+    def use(self, *, tries_deep_trees: bool) -> None:
+        """Makes later answers follow another version of Kubernetes."""
+        with self._locked("group_version"):
+            self._tries_deep_trees = tries_deep_trees
+            self._trees.clear()
 
     # ---- changes; the cache reports them while it holds the lock
 
@@ -118,19 +127,41 @@ class GroupStates:
         if info is not None and key is not None:
             self._group_of[uid] = key
             self._groups.setdefault(key, {})[uid] = MEMBER_STATES[state], info
+            if before != key:
+                self._count(GroupName(PodGroup.__name__, key))
 
     def set_object(self, kind: str, key: str, obj: Object | None) -> None:
         """Records a group (None if it was deleted), and ignores other kinds. The caller holds the lock."""
         name = GroupName(kind, key)
         before = self._objects.pop(name, None)
+        if before is None and not isinstance(obj, (PodGroup, CompositePodGroup)):
+            return
+        self._trees.clear()
         if before is not None and (parent := self._parent_of(before)) is not None:
-            self._children[parent].discard(name)
-            if not self._children[parent]:
-                del self._children[parent]
+            _discard(self._children, parent, name)
+            if _discard(self._complete, parent, name):
+                self._count(parent)
         if isinstance(obj, (PodGroup, CompositePodGroup)):
             self._objects[name] = obj
             if (parent := self._parent_of(obj)) is not None:
                 self._children.setdefault(parent, set()).add(name)
+            self._count(name)
+
+    def _count(self, name: GroupName) -> None:
+        """Records with its parent whether the group has its pods or child groups, and so on upwards if that changed."""
+        while (group := self._objects.get(name)) is not None and (parent := self._parent_of(group)) is not None:
+            is_complete = self._number(name) >= group.min_count
+            if is_complete == (name in self._complete.get(parent, ())):
+                return
+            if is_complete:
+                self._complete.setdefault(parent, set()).add(name)
+            else:
+                _discard(self._complete, parent, name)
+            name = parent
+
+    def _number(self, name: GroupName) -> int:
+        """Returns the number of a PodGroup's pods, or of a parent's child groups that have their pods."""
+        return len(self._groups.get(name.key, ()) if name.kind == PodGroup.__name__ else self._complete.get(name, ()))
 
     # ---- answers about groups and their members
 
@@ -202,7 +233,7 @@ class GroupStates:
             groups = self._groups_below(name)
             if isinstance(groups, str):
                 return ()
-            if member is not None and (member not in self._groups.get(key, ()) or self._shortage(groups)):
+            if member is not None and (member not in self._groups.get(key, ()) or self._shortage(groups[0])):
                 return ()
             return tuple(groups)
 
@@ -229,7 +260,7 @@ class GroupStates:
             groups = self._groups_below(self._root(key))
             if isinstance(groups, str):
                 return groups
-            return self._shortage(groups) if enforces_gangs else None
+            return self._shortage(groups[0]) if enforces_gangs else None
 
     # ---- helpers, called with the lock held
 
@@ -251,11 +282,16 @@ class GroupStates:
             name, group = parent, self._objects.get(parent)
         return name
 
-    def _groups_below(self, root: GroupName) -> list[PodGroup | CompositePodGroup] | str:
+    def _groups_below(self, root: GroupName) -> Sequence[PodGroup | CompositePodGroup] | str:
         """Returns the groups of the tree, each before its child groups; or why there is no such tree.
 
         Child groups are in the order in which they are tried.
         """
+        if root not in self._trees:
+            self._trees[root] = self._walk(root)
+        return self._trees[root]
+
+    def _walk(self, root: GroupName) -> Sequence[PodGroup | CompositePodGroup] | str:
         group = self._objects.get(root)
         if group is None:
             return f"waiting for {root.kind} {root.key} to appear"
@@ -265,7 +301,7 @@ class GroupStates:
         pending = [(group, 1)]
         while pending:
             group, level = pending.pop()
-            if level > MAX_TREE_DEPTH and not self.tries_deep_trees:
+            if level > MAX_TREE_DEPTH and not self._tries_deep_trees:
                 return f"waiting for {root.kind} {root.key}: {too_deep(GroupName.of(group))}"
             groups.append(group)
             pending.extend((child, level + 1) for child in reversed(self._children_of(group)))
@@ -298,17 +334,9 @@ class GroupStates:
         children = () if isinstance(group, PodGroup) else self._children.get(GroupName.of(group), ())
         return sorted((self._objects[child] for child in children), key=_age)
 
-    def _shortage(self, groups: Sequence[PodGroup | CompositePodGroup]) -> str | None:
-        """Returns which pods the tree of these groups lacks; see `_groups_below`."""
-        complete: Counter[GroupName] = Counter()  # group -> its pods, or its child groups that have their pods
-        for group in reversed(groups):
-            if isinstance(group, PodGroup):
-                complete[GroupName.of(group)] = len(self._groups.get(group.key, ()))
-            parent = self._parent_of(group)
-            if parent is not None and complete[GroupName.of(group)] >= group.min_count:
-                complete[parent] += 1
-        root = groups[0]
-        number = complete[GroupName.of(root)]
+    def _shortage(self, root: PodGroup | CompositePodGroup) -> str | None:
+        """Returns which pods the tree below the root lacks."""
+        number = self._number(GroupName.of(root))
         if number >= root.min_count:  # a group with the basic policy needs only the pod that is asked about
             return None
         if isinstance(root, PodGroup):
@@ -321,6 +349,17 @@ class GroupStates:
         del members[uid]
         if not members:
             del self._groups[key]
+        self._count(GroupName(PodGroup.__name__, key))
+
+
+def _discard(sets: dict[GroupName, set[GroupName]], key: GroupName, name: GroupName) -> bool:
+    """Removes the name from the set at the key, and an empty set; returns False if the name was not in it."""
+    if name not in sets.get(key, ()):
+        return False
+    sets[key].remove(name)
+    if not sets[key]:
+        del sets[key]
+    return True
 
 
 def _age(group: PodGroup | CompositePodGroup) -> tuple[bool, object, str]:

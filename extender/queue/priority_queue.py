@@ -322,11 +322,12 @@ class PriorityQueue:
             rejected = self._tiers.rejected()
         self._requeue(rejected, event)
 
-    def groups_changed(self, roots: Iterable[GroupName], event: str) -> None:
+    def groups_changed(self, roots: Iterable[GroupName], event: str, now_below: GroupName | None = None) -> None:
         """Moves waiting members to the trees to which they belong now, and tries the trees in `roots` again.
 
         Args:
             roots: the root of the changed group before the change, and its root after the change.
+            now_below: the latter, whose waiting members stay where they are; None if the group was deleted.
         """
         with self.lock:
             now = self._clock.monotonic()
@@ -334,14 +335,18 @@ class PriorityQueue:
                 if self._cycle is not None and self._cycle.group.root == root:
                     self._cycle.strategy = max(self._cycle.strategy, Strategy.AFTER_BACKOFF)
                 elif (found := self._tiers.group(root)) is not None:
-                    self._regroup(found[1], event, now)
+                    if root != now_below:
+                        self._move_members(found[1], event, now)
+                    found = self._tiers.group(root)
+                    if found is not None and found[0] in (Tier.UNSCHEDULABLE, Tier.GATED):
+                        self._tiers.retry(found[1], Strategy.AFTER_BACKOFF, event, now)
 
     def admit_again(self, root: GroupName, event: str) -> None:
         """Asks the PreEnqueue rules again about a gated group, because one of its members was assigned to a node."""
         with self.lock:
             found = self._tiers.group(root)
             if found is not None and found[0] is Tier.GATED:
-                self._tiers.requeue(found[1], Strategy.AFTER_BACKOFF, event, self._clock.monotonic())
+                self._tiers.retry(found[1], Strategy.AFTER_BACKOFF, event, self._clock.monotonic())
 
     def nomination_ended(self, info: PodInfo) -> None:
         """Requeues pods that could not use a node because this pod was nominated to it."""
@@ -462,16 +467,14 @@ class PriorityQueue:
         key = info.pod.group_key
         return None if key is None or self._root_of is None else self._root_of(key)
 
-    def _regroup(self, group: QueuedGroup, event: str, now: float) -> None:
+    def _move_members(self, group: QueuedGroup, event: str, now: float) -> None:
+        """Moves the members that no longer belong to the tree of `group`."""
         roots = [(pod, self._root(pod.info)) for pod in group.pods]
-        moved = [(pod, root) for pod, root in roots if root is not None and root != group.root]
-        for pod, root in moved:
-            if (place := self._tiers.find(pod.uid)) is not None:
-                self._tiers.leave(place, now)
-            self._add_member(pod, root, event, now)
-        found = self._tiers.group(group.root)
-        if found is not None and found[0] in (Tier.UNSCHEDULABLE, Tier.GATED):
-            self._tiers.requeue(group, Strategy.AFTER_BACKOFF, event, now)
+        for pod, root in roots:
+            if root is not None and root != group.root:
+                if (place := self._tiers.find(pod.uid)) is not None:
+                    self._tiers.leave(place, now)
+                self._add_member(pod, root, event, now)
 
     def _requeue_moved_members(self, cycle: GroupCycle, now: float) -> None:
         """Requeues the returned members that no longer belong to the tree of `cycle.group`."""

@@ -125,8 +125,9 @@ class EventRouter:
         versions = [group for group in (before, after) if group is not None]
         # While a group did not exist, its members were queued under its name.
         roots = {GroupName.of(versions[0]), *map(self._cache.groups.root_above, versions)}
+        now_below = None if after is None else self._cache.groups.root_above(after)
         for event in _events(type(versions[0]).__name__, before, after):
-            self._queue.groups_changed(roots, event.label)
+            self._queue.groups_changed(roots, event.label, now_below)
 
     def _pod_gone(self, before: PodInfo | None) -> None:
         if before is not None and not before.pod.node_name and self._is_responsible_for(before.pod):

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import nullcontext
+
+import msgspec
 import pytest
+from hypothesis import given as drawn
+from hypothesis import strategies as st
 
 from extender.cache.cache import Cache
-from extender.cache.groups import MEMBER_STATES, GroupState
+from extender.cache.groups import MEMBER_STATES, GroupState, GroupStates
 from extender.cache.pod_states import PodState
 from extender.errors import UnknownNode
-from extender.model.pod_groups import COSCHEDULING_LABEL
+from extender.model.pod_groups import COSCHEDULING_LABEL, CompositePodGroup, PodGroup
 from extender.table import PodInfo
-from tests.builders import PodBuilder, make_node, make_pod
-from tests.queue.queueing import info
+from tests.builders import Object, PodBuilder, make_composite_pod_group, make_node, make_pod, make_pod_group
+from tests.queue.queueing import info, python_calls
 from tests.verbs.cluster import cache_of, tell
 
 NODE = make_node("n").allocatable(cpu="8", pods="9").obj()
@@ -88,3 +94,93 @@ def test_an_empty_group_is_forgotten() -> None:
     cache.deleted("Pod", a.pod)
     assert cache.groups.count(KEY) == 0
     assert cache.groups.get(KEY) == GroupState()
+
+
+# ---- trees
+
+MODELS: dict[str, type[PodGroup | CompositePodGroup]] = {
+    "PodGroup": PodGroup,
+    "CompositePodGroup": CompositePodGroup,
+}
+LEAVES, PARENTS = ("a", "b", "c"), ("x", "y", "z")
+
+
+def states() -> GroupStates:
+    return GroupStates(lambda _: nullcontext(), composites=True)
+
+
+def shown(groups: GroupStates, obj: Object) -> None:
+    """The watch shows a version of a group."""
+    kind, name = obj["kind"], obj["metadata"]["name"]
+    groups.set_object(kind, f"default/{name}", msgspec.convert(obj, MODELS[kind]))
+
+
+def below(parent: str | None) -> dict[str, str]:
+    return {} if parent is None else {"parentCompositePodGroupName": parent}
+
+
+def parents() -> st.SearchStrategy[str | None]:
+    return st.none() | st.sampled_from(PARENTS)
+
+
+Step = Callable[[GroupStates], None]
+
+
+def leaf(name: str, minimum: int, parent: str | None) -> Step:
+    return lambda groups: shown(groups, make_pod_group(name, minimum, **below(parent)))
+
+
+def composite(name: str, minimum: int, parent: str | None) -> Step:
+    return lambda groups: shown(groups, make_composite_pod_group(name, minimum, **below(parent)))
+
+
+def gone(kind: str, name: str) -> Step:
+    return lambda groups: groups.set_object(kind, f"default/{name}", None)
+
+
+def pod_of(number: int, group: str | None) -> Step:
+    """A pod appears, moves to another group, or (None) goes."""
+    built = info(make_pod(f"p{number}").group(group or "a"))
+    return lambda groups: groups.update(f"p{number}", None if group is None else built, PodState.INITIAL)
+
+
+STEPS = st.one_of(
+    st.builds(leaf, st.sampled_from(LEAVES), st.integers(1, 3), parents()),
+    st.builds(composite, st.sampled_from(PARENTS), st.integers(1, 3), parents()),
+    st.builds(gone, st.just("PodGroup"), st.sampled_from(LEAVES)),
+    st.builds(gone, st.just("CompositePodGroup"), st.sampled_from(PARENTS)),
+    st.builds(pod_of, st.integers(0, 4), st.none() | st.sampled_from(LEAVES)),
+)
+
+
+@drawn(st.lists(STEPS, max_size=25))
+def test_a_tree_is_answered_for_as_it_is_now(steps: list[Step]) -> None:
+    """What was answered before a change has no part in the answer after it."""
+    asked, unasked = states(), states()
+    for number, step in enumerate(steps, start=1):
+        for groups in (asked, unasked):
+            step(groups)
+        for name in LEAVES:
+            asked.shortage(f"default/{name}")
+            asked.family(f"default/{name}")
+        if number == len(steps):
+            for name in LEAVES:
+                assert asked.shortage(f"default/{name}") == unasked.shortage(f"default/{name}")
+                assert asked.family(f"default/{name}") == unasked.family(f"default/{name}")
+
+
+def calls_for_each_member(size: int) -> float:
+    """Returns the calls of Python functions per member, when each of `size` groups is asked about its tree."""
+    groups = states()
+    shown(groups, make_composite_pod_group("x", size))
+    for number in range(size):
+        leaf(f"g{number}", 1, "x")(groups)
+        groups.update(f"p{number}", info(make_pod(f"p{number}").group(f"g{number}")), PodState.INITIAL)
+    shortages: set[str | None] = set()
+    calls = python_calls(lambda: shortages.update(groups.shortage(f"default/g{number}") for number in range(size)))
+    assert shortages == {None}
+    return calls / size
+
+
+def test_a_wide_tree_is_walked_once_and_not_once_for_each_member() -> None:
+    assert calls_for_each_member(200) < 2 * calls_for_each_member(20)

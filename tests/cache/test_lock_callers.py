@@ -50,6 +50,7 @@ GROUP = msgspec.convert(make_pod_group("g", 1), PodGroup)
         ("group", lambda cache: cache.groups.get("default/g")),
         ("group_root", lambda cache: cache.groups.root_of("default/g")),
         ("group_root", lambda cache: cache.groups.root_above(GROUP)),
+        ("group_version", lambda cache: cache.groups.use(tries_deep_trees=True)),
         ("group_shortage", lambda cache: cache.groups.shortage("default/g")),
     ],
 )

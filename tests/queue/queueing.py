@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from types import FrameType
 from typing import TypeVar
 
 import msgspec
@@ -19,6 +22,22 @@ T = TypeVar("T", bound=Object)
 
 def decoded(builder: Builder, kind: type[T]) -> T:
     return msgspec.convert(builder.obj(), kind)
+
+
+def python_calls(work: Callable[[], object]) -> int:
+    """Does the work, and returns how many calls of Python functions it took."""
+    calls = 0
+
+    def count(_frame: FrameType, event: str, _: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return calls
 
 
 def without_trees(key: str) -> GroupName:
