@@ -25,8 +25,8 @@ from extender.app.housekeeping import (
     prepare,
     settle,
 )
+from extender.app.observation import check_places
 from extender.app.policies import policy_of, refuse_changes, unreserves_of, watched
-from extender.app.recording.observation import check_places
 from extender.app.upkeep import revive_tickers, set_up, upkeep_of
 from extender.app.writers import PreemptionWriters
 from extender.cache.cache import Cache

@@ -24,9 +24,9 @@ from extender.app.housekeeping import (
     relist_interrupted,
 )
 from extender.app.live_lookups import FollowedVersion, announcement, version_to_follow
+from extender.app.observation import Observation
 from extender.app.policies import Adopt, PolicyReload, PolicyReloaded
 from extender.app.policy_trial import PolicyTrial
-from extender.app.recording.observation import Observation
 from extender.app.ui import live_pages, simulation_handler
 from extender.cache.cache import Cache
 from extender.cache.debugger import Comparer, dump

@@ -13,9 +13,8 @@ from extender.cluster.election.lease import Fence, LeaderClient
 from extender.cluster.http.kube_client import Caller, KubeClient
 from extender.cluster.writers.claim_writer import ApiClaims, ApiVolumes
 from extender.cluster.writers.events import ApiEvents
-from extender.cluster.writers.group_statuses import ApiGroupStatuses
 from extender.cluster.writers.outbox import TokenBucket, YieldingBucket
-from extender.cluster.writers.statuses import ApiEvictor, ApiStatuses
+from extender.cluster.writers.statuses import ApiEvictor, ApiGroupStatuses, ApiStatuses
 from extender.framework.profile import Profiles
 from extender.runtime.clock import Clock, TimeLimit
 from extender.runtime.fibers import FiberPool

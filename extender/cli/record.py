@@ -200,7 +200,7 @@ def record(file: Path, access: ClusterAccess, seconds: float | None, record_byte
     }
     settings = load(None, os.environ, options)
     from extender.app.live_lookups import readable
-    from extender.app.recording.observation import record as run
+    from extender.app.observation import record as run
 
     names, notes = readable(settings) if settings.cluster is None else ([], [])
     print_notes(notes)

@@ -189,19 +189,19 @@ def member(name: str, gang: str) -> Object:
 
 @pytest.fixture
 def gangs(control_plane: ControlPlane, tmp_path: Path) -> Path:
-    """The policy of gangs, whose pods wait 4 s; a node, and two pods of a gang that is not whole.
+    """The policy of gangs, whose pods wait 2 s; a node, and two pods of a gang that is not whole.
 
     The scheduler must bring the three pods of a whole gang to Permit within this time.
     """
     shutil.copy(LICENCES.with_name("gang.py"), tmp_path)
-    (tmp_path / "policy.yaml").write_text(policy_of("gang:whole_gang", {"wait_seconds": 4.0}, "permit"))
+    (tmp_path / "policy.yaml").write_text(policy_of("gang:whole_gang", {"wait_seconds": 2.0}, "permit"))
     control_plane.client.create(sized("n", "4").obj(), member("a1", "a"), member("a2", "a"))
     return tmp_path / "policy.yaml"
 
 
 def whole_gangs_are_bound(control_plane: ControlPlane) -> None:
     def has_waited(name: str) -> bool:
-        return "rejected due to timeout after waiting 4s" in condition(control_plane, name).get("message", "")
+        return "rejected due to timeout after waiting 2s" in condition(control_plane, name).get("message", "")
 
     assert wait_until(lambda: has_waited("a1") or has_waited("a2"))
     control_plane.client.create(*(member(f"b{number}", "b") for number in range(3)), make_pod("alone").obj())

@@ -12,7 +12,7 @@ import msgspec
 
 from extender.app.housekeeping import create_cache
 from extender.app.loop import LoopPorts, compose_loop
-from extender.app.recording.observation import Observation
+from extender.app.observation import Observation
 from extender.cache.expiry import Expiry
 from extender.config.settings import Settings
 from extender.engine.decide import SchedulingCycle

@@ -2,12 +2,15 @@
 
 A status shows why a pod waits and to which node it is nominated. A change of `lastProbeTime` in its condition
 PodScheduled makes kube-scheduler try the pod again.
+
+Writes the condition that says whether a PodGroup has been scheduled.
 """
 
 from __future__ import annotations
 
 import logging
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -19,8 +22,10 @@ import msgspec
 from extender.cluster.http.kube_client import Caller
 from extender.cluster.writers.outbox import Outbox, TokenBucket
 from extender.errors import ClusterError, Conflict, NotFound, Refused
+from extender.model.kinds import KINDS
+from extender.model.meta import Condition
 from extender.model.pod import PREEMPTED_CONDITION, PREEMPTED_REASON, Pod
-from extender.model.pod_groups import PodGroup
+from extender.model.pod_groups import INITIALLY_SCHEDULED, PodGroup
 from extender.runtime.clock import Clock
 from extender.runtime.ports import NominatedNode, Nominating
 
@@ -34,6 +39,10 @@ _EVICTION = "DELETE /api/v1/"
 # Matches the API server's messages about a wrong UID, but no message of an admission policy.
 _OF_UID = re.compile(r"UID in (the )?precondition|metadata\.uid: ")
 _log = logging.getLogger(__name__)
+_CAPACITY = 100_000
+_REMEMBERED = 10_000
+_SCHEDULED = "Scheduled"
+_ENCODE = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,3 +263,88 @@ def _is_about_uid(error: Refused) -> bool:
     The API server then refuses a patch as invalid (422), and a deletion with a conflict (409).
     """
     return error.status in (409, 422) and _OF_UID.search(str(error)) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class _Condition:
+    """The condition to write: its status (True or False), its reason and its message."""
+
+    group: PodGroup
+    is_true: bool
+    reason: str
+    message: str = ""
+
+    @property
+    def status(self) -> str:
+        return str(self.is_true)
+
+
+class ApiGroupStatuses:
+    """Writes pod groups' conditions in the background; implements scheduler_ports.GroupStatuses.
+
+    A condition is not written if the group has it already. After True, nothing more is written, because True is final.
+    """
+
+    def __init__(
+        self, client: Caller, bucket: TokenBucket, clock: Clock, dropped: Callable[[str], object] = lambda _: None
+    ) -> None:
+        """Creates the writer; `start` starts its thread. `dropped` is called for each write that is dropped."""
+        self._client = client
+        self._clock = clock
+        self._outbox: Outbox[str, _Condition] = Outbox(
+            "group statuses", self._write, _joined, bucket, clock, _CAPACITY, dropped
+        )
+        self._written: OrderedDict[str, tuple[str, str, str]] = OrderedDict()
+        self.start = self._outbox.start
+        self.stop = self._outbox.stop
+        self.waiting = self._outbox.waiting
+
+    def scheduled(self, group: PodGroup) -> None:
+        self._put(_Condition(group, True, _SCHEDULED))
+
+    def unscheduled(self, group: PodGroup, reason: str, message: str) -> None:
+        self._put(_Condition(group, False, reason, message))
+
+    def _put(self, condition: _Condition) -> None:
+        present = _present(condition.group)
+        if present is None or present.status != "True":
+            self._outbox.put(condition.group.uid, condition)
+
+    def _write(self, condition: _Condition) -> None:
+        group, present = condition.group, _present(condition.group)
+        written = self._written.get(group.uid) or _content(present)
+        if written is not None and (
+            written[0] == "True" or written == (condition.status, condition.reason, condition.message)
+        ):
+            return
+        body: dict[str, object] = {
+            "type": INITIALLY_SCHEDULED,
+            "status": condition.status,
+            "reason": condition.reason,
+            "message": condition.message,
+            **observed_generation(group),
+        }
+        if present is None or present.status != condition.status:
+            now = datetime.fromtimestamp(self._clock.now(), UTC)
+            body["lastTransitionTime"] = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        patch = _ENCODE({"metadata": {"uid": group.uid}, "status": {"conditions": [body]}})
+        path = KINDS[PodGroup.__name__].path_in(quote(group.namespace, ""))
+        self._client.call("PATCH", f"{path}/{quote(group.name, '')}/status", patch, STRATEGIC_MERGE)
+        self._written[group.uid] = condition.status, condition.reason, condition.message
+        self._written.move_to_end(group.uid)
+        if len(self._written) > _REMEMBERED:
+            self._written.popitem(last=False)
+
+
+def _content(condition: Condition | None) -> tuple[str, str, str] | None:
+    return None if condition is None else (condition.status, condition.reason, condition.message)
+
+
+def _present(group: PodGroup) -> Condition | None:
+    conditions = group.status.conditions or ()
+    return next((each for each in conditions if each.type == INITIALLY_SCHEDULED), None)
+
+
+def _joined(before: _Condition, after: _Condition) -> _Condition:
+    """Returns `before` if its status is True, because True is final; otherwise returns `after`."""
+    return before if before.is_true else after

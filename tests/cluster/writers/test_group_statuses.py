@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from extender.cluster.writers.group_statuses import ApiGroupStatuses
 from extender.cluster.writers.outbox import TokenBucket
+from extender.cluster.writers.statuses import ApiGroupStatuses
 from extender.model.pod_groups import PodGroup
 from extender.runtime.clock import ManualClock
 from tests.builders import make_pod_group

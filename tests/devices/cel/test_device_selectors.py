@@ -172,15 +172,14 @@ def test_the_caches_of_expressions_and_verdicts_have_a_limit() -> None:
 
 
 def test_an_evaluation_ends_at_the_deadline() -> None:
-    """Nested loops that cost nearly all that the API server allows."""
-    numbers = str(list(range(95)))
+    """27,000 iterations; the deadline is read about every 1,000 steps."""
+    numbers = str(list(range(30)))
     expression = f"{numbers}.all(a, {numbers}.all(b, {numbers}.all(c, a + b + c >= 0)))"
     clock = SteppingClock()
     with pytest.raises(DeadlineExceeded, match="a CEL selector was evaluated"):
         matches(expression, device(), Deadline(clock, 1.0))
     assert clock.looks < 5
-    with pytest.raises(SelectorError, match="cost limit exceeded"):  # nothing was kept of it
-        matches(expression, device())
+    assert matches(expression, device())  # nothing was kept of the first evaluation
 
 
 class SteppingClock(ManualClock):

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from extender.app.recording.observation import without_keys
+from extender.app.observation import without_keys
 from extender.cache.cache import Cache
 from extender.errors import ConfigurationError, ExtenderError, MalformedCluster
 from extender.model.node import Node

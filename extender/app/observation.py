@@ -13,8 +13,8 @@ import msgspec
 
 from extender.app.evidence import CacheEvidence
 from extender.app.feed import feed_factory_of
+from extender.app.past_decisions import DECISIONS, PastDecisions
 from extender.app.policies import policy_text
-from extender.app.recording.past_decisions import DECISIONS, PastDecisions
 from extender.cache.cache import Cache
 from extender.cache.changes import Changes
 from extender.cache.contents import CacheSize
