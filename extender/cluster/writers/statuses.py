@@ -1,9 +1,7 @@
-"""Patches pods' statuses, and evicts pods.
+"""Patches the statuses of pods and PodGroups, and evicts pods.
 
-A status shows why a pod waits and to which node it is nominated. A change of `lastProbeTime` in its condition
-PodScheduled makes kube-scheduler try the pod again.
-
-Writes the condition that says whether a PodGroup has been scheduled.
+A pod's status shows why a pod waits and to which node it is nominated. A change of `lastProbeTime` in its condition
+PodScheduled makes kube-scheduler try the pod again. A PodGroup's condition says whether the group has been scheduled.
 """
 
 from __future__ import annotations
@@ -38,11 +36,9 @@ _CONDITION = "PodScheduled"
 _EVICTION = "DELETE /api/v1/"
 # Matches the API server's messages about a wrong UID, but no message of an admission policy.
 _OF_UID = re.compile(r"UID in (the )?precondition|metadata\.uid: ")
-_log = logging.getLogger(__name__)
-_CAPACITY = 100_000
 _REMEMBERED = 10_000
 _SCHEDULED = "Scheduled"
-_ENCODE = msgspec.json.Encoder().encode
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +261,9 @@ def _is_about_uid(error: Refused) -> bool:
     return error.status in (409, 422) and _OF_UID.search(str(error)) is not None
 
 
+# ---- groups
+
+
 @dataclass(frozen=True, slots=True)
 class _Condition:
     """The condition to write: its status (True or False), its reason and its message."""
@@ -292,7 +291,7 @@ class ApiGroupStatuses:
         self._client = client
         self._clock = clock
         self._outbox: Outbox[str, _Condition] = Outbox(
-            "group statuses", self._write, _joined, bucket, clock, _CAPACITY, dropped
+            "group statuses", self._write, _joined_conditions, bucket, clock, _CAPACITY, dropped
         )
         self._written: OrderedDict[str, tuple[str, str, str]] = OrderedDict()
         self.start = self._outbox.start
@@ -345,6 +344,6 @@ def _present(group: PodGroup) -> Condition | None:
     return next((each for each in conditions if each.type == INITIALLY_SCHEDULED), None)
 
 
-def _joined(before: _Condition, after: _Condition) -> _Condition:
+def _joined_conditions(before: _Condition, after: _Condition) -> _Condition:
     """Returns `before` if its status is True, because True is final; otherwise returns `after`."""
     return before if before.is_true else after
