@@ -44,7 +44,7 @@ from extender.framework.rankings import Best, Rankings
 from extender.framework.rules import Proposal, Scores
 from extender.framework.status import Code, Refusal, Rejection, failed
 from extender.groups import GroupDecision, Tree
-from extender.groups.group_preemption import GroupPreemption
+from extender.groups.group_preemption import GroupPreemption, Prefer
 from extender.plugins.dynamic_resources import DynamicResourcesFilter
 from extender.plugins.inter_pod_affinity import NAME as INTER_POD_AFFINITY
 from extender.plugins.registry import users_rules
@@ -187,17 +187,28 @@ class SchedulingCycle:
             observer.attempted(pod, table, outcome)
         return outcome
 
-    def decide_member(self, pod: PodInfo, table: Table, rows: Rows | None = None) -> Chosen | Failure:
+    def decide_member(
+        self, pod: PodInfo, table: Table, rows: Rows | None = None, prefer: Prefer | None = None
+    ) -> Chosen | Failure:
         """Decides about a member of a group; in `table`, the members before it are on their nodes. See `decide`."""
-        return self.decide(pod, table, rows, Scope.MEMBER).outcome
+        return self.decide(pod, table, rows, Scope.MEMBER, prefer).outcome
 
-    def decide(self, pod: PodInfo, table: Table, rows: Rows | None = None, scope: Scope = Scope.POD) -> Decision:
+    def decide(
+        self,
+        pod: PodInfo,
+        table: Table,
+        rows: Rows | None = None,
+        scope: Scope = Scope.POD,
+        prefer: Prefer | None = None,
+    ) -> Decision:
         """Returns the decision about a pod that is on no node of the table.
 
-        `rows` are the nodes to consider; None means all nodes. Raises the same errors as `schedule_pod`.
+        `rows` are the nodes to consider; None means all nodes. Of those that can take the pod, only the ones that
+        `prefer` returns are scored. Raises the same errors as `schedule_pod`.
         """
         rules = self.profile if self.timer is None else self.timer.begin(self.profile)
-        decision = _Attempt(self, rules, pod, table, table.nodes.rows if rows is None else rows, scope).decide()
+        rows = table.nodes.rows if rows is None else rows
+        decision = _Attempt(self, rules, pod, table, rows, scope, prefer).decide()
         if self.timer is not None:
             self.timer.end(decision.outcome)
         return decision
@@ -240,6 +251,7 @@ class _Attempt:
     table: Table
     rows: Rows
     scope: Scope
+    prefer: Prefer | None = None
 
     def decide(self) -> Decision:
         if not len(self.rows):
@@ -258,6 +270,8 @@ class _Attempt:
         if not _fits(nominated) and fit.error is not None:
             return self._decision(Failure(fit_message(fit)), fit)
         feasible = fit.feasible
+        if self.prefer is not None and len(feasible) > 1:
+            feasible = self.prefer(feasible)
         return self._scored(fit, feasible, nominated) if len(feasible) else self._fits_nowhere(fit)
 
     # ---- filters
@@ -303,7 +317,8 @@ class _Attempt:
 
     def _ranked(self) -> Best | None:
         """Returns the rows among which steps 2 to 4 would choose; None if no kept ranking is valid."""
-        if self.cycle.extenders or self.scope is Scope.EVERYTHING or len(self.rows) < len(self.table.nodes.rows):
+        is_limited = self.scope is Scope.EVERYTHING or self.prefer is not None
+        if self.cycle.extenders or is_limited or len(self.rows) < len(self.table.nodes.rows):
             return None
         return self.cycle.rankings.best(self.pod, self.table)
 

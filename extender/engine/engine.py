@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -274,8 +275,8 @@ class Engine:
         by_placements = isinstance(tree, Composite) or any(leaf.group.topology_key for leaf in leaves(tree))
         rules = GroupRules.of(profile, by_placements=by_placements)
         rules = rules if enforces_gangs else replace(rules, enforces_gangs=False)
-        decide_one = self._judge(profile, self.table)
-        return GroupSchedulingCycle(tree, Trial(self.table), decide_one, profile, rules, self._choose)
+        decides = partial(self._judge, profile, self.table)
+        return GroupSchedulingCycle(tree, Trial(self.table), decides, profile, rules, self._choose)
 
     def _choose(self, decisions: Sequence[GroupDecision]) -> GroupDecision:
         return decisions[self._random.randrange(len(decisions))]

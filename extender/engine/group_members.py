@@ -20,7 +20,7 @@ from extender.groups import DecideOne, GroupDecision, GroupRules, GroupStatus, L
 from extender.groups import member_failure as failure_message
 from extender.groups.algorithm import UNOBSERVED, Choose, PlacementObserver
 from extender.groups.decision import with_reason
-from extender.groups.group_preemption import GroupPreemption, preempt_for_group
+from extender.groups.group_preemption import GroupPreemption, Prefer, preempt_for_group
 from extender.groups.idle_claims import IdleClaims
 from extender.model.meta import Object
 from extender.model.pod import Pod
@@ -34,18 +34,20 @@ from extender.table.labels import Rows
 NOT_TRIED = GroupPreemption("")
 BY_GANG = Rejection(unschedulable=frozenset((GANG_SCHEDULING,)))
 
-DecideMember = Callable[[PodInfo, Table, Rows | None], Chosen | Failure]
+DecideMember = Callable[[PodInfo, Table, Rows | None, Prefer | None], Chosen | Failure]
 """Decides about one member, without a search for victims. The rows are the nodes to consider; None means all nodes."""
+DecidesMembers = Callable[[Prefer | None], DecideOne]
+"""Returns a function that decides about one member, with this preference of nodes."""
 
 
-def decides_members(decide: DecideMember, table: Table) -> DecideOne:
+def decides_members(decide: DecideMember, table: Table, prefer: Prefer | None = None) -> DecideOne:
     """Returns a function that decides about one member on `table`.
 
     The `detail` of each MemberDecision is the answer of `decide`: a Chosen or a Failure.
     """
 
     def decide_one(info: PodInfo, rows: Rows | None) -> MemberDecision:
-        decided = decide(info, table, rows)
+        decided = decide(info, table, rows, prefer)
         if isinstance(decided, Chosen):
             return MemberDecision(decided.node_name, reserved=list(reserved(info.pod, decided)), detail=decided)
         rules = decided.rejection.rules
@@ -68,8 +70,8 @@ class MemberJudge:
         self._random = random
         self._cycles: dict[str, SchedulingCycle] = {}
 
-    def __call__(self, profile: Profile, table: Table) -> DecideOne:
-        return decides_members(self.cycle(profile).decide_member, table)
+    def __call__(self, profile: Profile, table: Table, prefer: Prefer | None = None) -> DecideOne:
+        return decides_members(self.cycle(profile).decide_member, table, prefer)
 
     def cycle(self, profile: Profile) -> SchedulingCycle:
         cycle = self._cycles.get(profile.name)
@@ -83,27 +85,28 @@ class GroupSchedulingCycle:
     """Decides about one tree of groups on the table of `trial`.
 
     Attributes:
-        decide_one: decides about one member.
+        decides: returns the function that decides about one member.
         choose, observer: see groups.decide_group.
     """
 
     tree: Tree
     trial: Trial
-    decide_one: DecideOne
+    decides: DecidesMembers
     profile: Profile
     rules: GroupRules
     choose: Choose
     observer: PlacementObserver = UNOBSERVED
 
-    def decide(self, rows: Rows | None = None) -> GroupDecision:
+    def decide(self, rows: Rows | None = None, prefer: Prefer | None = None) -> GroupDecision:
         """Decides about all members together. `rows` are the nodes to consider; None means all nodes."""
-        return decide_group(self.tree, self.trial, self.decide_one, self.rules, self.choose, self.observer, rows)
+        decide_one = self.decides(prefer)
+        return decide_group(self.tree, self.trial, decide_one, self.rules, self.choose, self.observer, rows)
 
     def preempt(self, decision: GroupDecision) -> GroupPreemption:
         """Returns the pods to evict for a refused group; NOT_TRIED if it was not refused or must not preempt."""
         if decision.status is not GroupStatus.UNSCHEDULABLE or self.profile.preemption is None:
             return NOT_TRIED
-        return preempt_for_group(self.tree, self.trial, self.decide, self.profile)
+        return preempt_for_group(self.tree, self.trial, lambda prefer: self.decide(None, prefer), self.profile)
 
 
 def reserved(pod: Pod, chosen: Chosen) -> Iterator[Object]:

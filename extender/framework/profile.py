@@ -62,6 +62,8 @@ class Profile:
         enforces_gangs: True if the profile has GangScheduling. Without it, groups have no minimum number of members.
         disabled_filters: the filters that the configuration disables, although they are enabled by default or still
             run at preFilter.
+        percentage_of_placements_to_score: since 1.38, the search for a topology domain ends once this percentage of
+            the domains can take the group; 0 means the default, which depends on the number of nodes.
         unsupported: a text for each step that the configuration disables and the scheduler loop does nevertheless.
         scheduler_names: the schedulerNames of all profiles of this scheduler; may be empty if there is only one.
     """
@@ -84,6 +86,7 @@ class Profile:
     unsupported: tuple[str, ...] = ()
     enforces_gangs: bool = True
     disabled_filters: tuple[str, ...] = ()
+    percentage_of_placements_to_score: int = 0
 
     @property
     def rules(self) -> Sequence[object]:

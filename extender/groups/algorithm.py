@@ -29,7 +29,11 @@ from extender.model.requests import is_scalar
 from extender.plugins.node_resources_fit import NAME as NODE_RESOURCES_FIT
 from extender.plugins.node_resources_scores import NodeResourcesFitScore
 from extender.table import PodInfo, Trial
+from extender.table.features import Behaviours
 from extender.table.labels import Rows
+
+NONE_PLACED = "no pods were schedulable"
+NONE_PLACED_THERE = "nominated placement is feasible but no pending pod was scheduled"
 
 
 class DecideOne(Protocol):
@@ -65,19 +69,22 @@ class GroupRules:
         by_placements: True if each topology domain is tried for a group (the gate TopologyAwareWorkloadScheduling).
         scoring: the weights that score the topology domains.
         checks_requests: True if the profile has the filter of NodeResourcesFit.
+        percentage_of_placements_to_score: see Profile.
     """
 
     enforces_gangs: bool = True
     by_placements: bool = False
     scoring: PlacementScoring = DEFAULT_SCORING
     checks_requests: bool = False
+    percentage_of_placements_to_score: int = 0
 
     @classmethod
     def of(cls, profile: Profile, *, by_placements: bool) -> GroupRules:
         fits = (each.priority for each in profile.priorities if isinstance(each.priority, NodeResourcesFitScore))
         scoring = next((PlacementScoring(resources=fit.resources) for fit in fits), DEFAULT_SCORING)
         checks_requests = any(predicate.name == NODE_RESOURCES_FIT for predicate in profile.predicates)
-        return cls(profile.enforces_gangs, by_placements, scoring, checks_requests)
+        percentage = profile.percentage_of_placements_to_score
+        return cls(profile.enforces_gangs, by_placements, scoring, checks_requests, percentage)
 
     @classmethod
     def beside_scheduler(cls, profile: Profile, *, by_placements: bool) -> GroupRules:
@@ -118,46 +125,57 @@ def decide_group(
     try:
         for info in waiting_members(root):  # upstream ignores the nominations of members while it schedules their group
             trial.withdraw(info.uid)
-        decision = _Attempt(trial, decide_one, rules, choose, observer).decide(root, rows)
+        decision = _Attempt(root, trial, decide_one, rules, choose, observer).decide(root, rows)
     finally:
         trial.revert(mark)
+    names_groups = trial.table.features.behaviours.failures_name_the_group
     if decision.is_success and not decision.placed:  # all members have a node already, or the group is empty
-        return replace(decision, status=GroupStatus.UNSCHEDULABLE, reasons=(UNSCHEDULABLE_GROUP,))
-    return decision
+        reason = NONE_PLACED if names_groups else UNSCHEDULABLE_GROUP
+        decision = replace(decision, status=GroupStatus.UNSCHEDULABLE, reasons=(reason,))
+    return replace(decision, names_groups=names_groups)
 
 
+@dataclass(slots=True)
 class _Feasibility:
-    """Counts the scheduled members, or child groups, and compares the count with the group's minimum."""
+    """Counts the scheduled members, or child groups, and compares the count with the group's minimum.
 
-    def __init__(self, minimum: int, remaining: int, scheduled: int) -> None:
-        self._minimum = minimum
-        self._remaining = remaining
-        self._scheduled = scheduled
+    If `names_groups`, its reasons are in the words of kube-scheduler 1.38.
+    """
+
+    minimum: int
+    remaining: int
+    scheduled: int
+    names_groups: bool
+    unschedulable: int = 0
 
     def count(self, *, scheduled: bool) -> None:
         """Records that one more member, or child group, was tried."""
-        self._remaining -= 1
-        self._scheduled += scheduled
+        self.remaining -= 1
+        self.scheduled += scheduled
+        self.unschedulable += not scheduled
 
     def is_lost(self) -> bool:
         """Returns True if too few members, or child groups, remain for the group to reach its minimum."""
-        return self._remaining + self._scheduled < self._minimum
+        return self.remaining + self.scheduled < self.minimum
 
     def verdict(self) -> tuple[GroupStatus, tuple[str, ...]]:
         """Returns the group's status, and the reasons if the group is unschedulable."""
-        if self._scheduled >= self._minimum:
+        if self.scheduled >= self.minimum:
             return GroupStatus.SCHEDULED, ()
-        counts = f"{self._scheduled} scheduled, {self._remaining} remaining"
-        if self.is_lost():
-            return GroupStatus.UNSCHEDULABLE, (f"minCount ({self._minimum}) cannot be satisfied: {counts}",)
-        text = f"minCount ({self._minimum}) is not yet satisfied: {counts}"
-        return GroupStatus.UNSCHEDULABLE, (UNSCHEDULABLE_GROUP, text)
+        outcome = "cannot be satisfied" if self.is_lost() else "is not yet satisfied"
+        if self.names_groups:
+            threshold = f"scheduling policy's minimum threshold ({self.minimum}) {outcome}"
+            counts = f"{self.scheduled} scheduled, {self.unschedulable} unschedulable, {self.remaining} not-evaluated"
+            return GroupStatus.UNSCHEDULABLE, (f"{threshold}: {counts}",)
+        text = f"minCount ({self.minimum}) {outcome}: {self.scheduled} scheduled, {self.remaining} remaining"
+        return GroupStatus.UNSCHEDULABLE, (text,) if self.is_lost() else (UNSCHEDULABLE_GROUP, text)
 
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
     """One attempt to schedule a tree. The members that it places stay on their nodes in `trial`."""
 
+    root: Tree
     trial: Trial
     decide_one: DecideOne
     rules: GroupRules
@@ -179,7 +197,7 @@ class _Attempt:
         feasibility = self._feasibility(leaf.group.min_count, len(leaf.waiting), len(leaf.scheduled))
         if feasibility.is_lost():
             status, reasons = feasibility.verdict()
-            return GroupDecision(leaf, status, (UNSCHEDULABLE_GROUP, *reasons))
+            return GroupDecision(leaf, status, self._as_unschedulable(*reasons))
         members: dict[str, MemberDecision] = {}
         for info in leaf.waiting:
             member = members[info.uid] = self.decide_one(info, rows)
@@ -201,27 +219,50 @@ class _Attempt:
                 break
             decision = children[child.group.key] = self.decide(child, rows)
             if decision.status is GroupStatus.ERROR:
-                reason = f"composite pod group evaluation failed due to child error: {decision.cause}"
-                return GroupDecision(composite, GroupStatus.ERROR, (reason,))
+                if not self._names_groups:
+                    reason = f"composite pod group evaluation failed due to child error: {decision.cause}"
+                    return GroupDecision(composite, GroupStatus.ERROR, (reason,))
+                name, child_name = composite.group.name, child.group.name
+                failed = f'composite pod group "{name}" evaluation failed due to child "{child_name}" error'
+                return GroupDecision(composite, GroupStatus.ERROR, (f"{failed}: {decision.cause}",), children=children)
             feasibility.count(scheduled=decision.is_success)
         return GroupDecision(composite, *feasibility.verdict(), children=children)
 
     def _by_placements(self, tree: Tree, rows: Rows | None) -> GroupDecision:
         """Tries to place the group in each topology domain, and returns the decision with the highest score.
 
-        Upstream tries every domain. Here the domains are sorted by the score they would have with all members. The
-        search ends at the first domain that takes all members, because no later domain can score higher.
+        Upstream tries every domain, or since 1.38 as many as it draws at random until enough of them take the group.
+        Here the domains are sorted by the score they would have with all members. The search ends at the first domain
+        that takes all members, because no later domain can score higher.
         """
         placements = domains(tree, self.trial.table, rows)
         if isinstance(placements, str):
             return GroupDecision(tree, GroupStatus.ERROR, (placements,))
         if not placements:
             return GroupDecision(tree, GroupStatus.UNSCHEDULABLE, (NO_PLACEMENTS,))
-        # Upstream records these metrics for PodGroups only.
-        observer = self.observer if isinstance(tree, Leaf) else UNOBSERVED
+        is_observed = isinstance(tree, Leaf) or self._behaviours.composite_placements_are_counted
+        observer = self.observer if is_observed else UNOBSERVED
         observer.generated(len(placements))
+        if (nominated := self._nominated(tree, placements)) is None:
+            return self._best_placement(tree, placements, None, observer)
+        decision = observer.evaluate(partial(self._on_trial, tree, nominated))
+        if decision.placed or decision.status is GroupStatus.ERROR:
+            self._place_all(decision)
+            return decision
+        return self._best_placement(tree, placements, (nominated, decision), observer)
+
+    def _best_placement(
+        self,
+        tree: Tree,
+        placements: Sequence[TopologyPlacement],
+        nominated: tuple[TopologyPlacement, GroupDecision] | None,
+        observer: PlacementObserver,
+    ) -> GroupDecision:
+        """Returns the decision with the highest score; `nominated` is a placement that has been tried in vain."""
+        others = [placement for placement in placements if nominated is None or placement is not nominated[0]]
         tried: list[tuple[TopologyPlacement, GroupDecision]] = []
-        for placement in self._most_promising_first(tree, self._large_enough(tree, placements)):
+        enough = self._enough(placements)
+        for placement in self._most_promising_first(tree, self._large_enough(tree, others)):
             try:
                 decision = observer.evaluate(partial(self._on_trial, tree, placement))
             except DeadlineExceeded:
@@ -231,14 +272,37 @@ class _Attempt:
             if decision.status is GroupStatus.ERROR:
                 return decision
             tried.append((placement, decision))
-            if self._is_unsurpassed(decision):
+            enough -= decision.is_success
+            if self._is_unsurpassed(decision) or not enough:
                 break
         feasible = [(placement, decision) for placement, decision in tried if decision.is_success]
         if not feasible:
-            return self._no_placement([decision for _, decision in tried], len(placements))
+            first = self.choose([decision for _, decision in tried]) if nominated is None else nominated[1]
+            return self._no_placement(first, len(placements))
         best = self._best(tree, feasible)
         self._place_all(best)
         return best
+
+    def _nominated(self, tree: Tree, placements: Sequence[TopologyPlacement]) -> TopologyPlacement | None:
+        """Returns the only placement with nominated nodes of the members, which an earlier preemption has emptied.
+
+        As in upstream, a group below another one has no such placement.
+        """
+        if not self._behaviours.nominated_placement_first or tree is not self.root or not isinstance(tree, Leaf):
+            return None
+        row_of = self.trial.table.nodes.row_of
+        rows = {row_of.get(info.pod.status.nominated_node_name, -1) for info in tree.waiting} - {-1}
+        matching = [each for each in placements if rows and (each.rows is None or rows & set(each.rows.tolist()))]
+        return matching[0] if len(matching) == 1 else None
+
+    def _enough(self, placements: Sequence[TopologyPlacement]) -> int:
+        """Returns how many placements that take the group end the search (upstream numFeasiblePlacementsToFind)."""
+        if not self._behaviours.enough_placements_end_the_search:
+            return len(placements)
+        all_rows = self.trial.table.nodes.rows
+        nodes = sum(len(all_rows if each.rows is None else each.rows) for each in placements)
+        percentage = self.rules.percentage_of_placements_to_score or max(5, 100 - nodes * 9 // 500)
+        return max(1, len(placements) * percentage // 100)
 
     def _on_trial(self, tree: Tree, placement: TopologyPlacement) -> GroupDecision:
         mark = self.trial.mark()
@@ -253,7 +317,7 @@ class _Attempt:
 
         If there is no other placement, the first is returned, so that its members say why they do not fit.
         """
-        if len(placements) == 1 or not (self.rules.enforces_gangs and self.rules.checks_requests):
+        if len(placements) <= 1 or not (self.rules.enforces_gangs and self.rules.checks_requests):
             return placements
         return large_enough(tree, placements, self.trial.table) or placements[:1]
 
@@ -262,8 +326,8 @@ class _Attempt:
 
         `choose` decides the order of placements with the same score.
         """
-        if len(placements) == 1:
-            yield placements[0]
+        if len(placements) <= 1:
+            yield from placements
             return
         waiting = waiting_members(tree)
         proposed = [(placement, waiting) for placement in placements]
@@ -297,11 +361,25 @@ class _Attempt:
         ties = [decision for (_, decision), total in zip(feasible, totals, strict=True) if total == max(totals)]
         return self.choose(ties)
 
-    def _no_placement(self, tried: Sequence[GroupDecision], placements: int) -> GroupDecision:
-        """Returns the decision about a group that no placement can take, with the reason that one placement gave."""
-        chosen = self.choose(tried)
-        reason = f"0/{placements} placements are available, first placement status: {chosen.cause}"
-        return replace(chosen, reasons=(UNSCHEDULABLE_GROUP, reason))
+    def _no_placement(self, first: GroupDecision, placements: int) -> GroupDecision:
+        """Returns the decision about a group that no placement can take, with the reason that the first one gave.
+
+        The first one may take the group without placing another member; then this is the reason.
+        """
+        cause = NONE_PLACED_THERE if first.is_success else first.cause
+        reason = f"0/{placements} placements are available, first placement status: {cause}"
+        return replace(first, status=GroupStatus.UNSCHEDULABLE, reasons=self._as_unschedulable(reason))
+
+    def _as_unschedulable(self, *reasons: str) -> tuple[str, ...]:
+        return reasons if self._names_groups else (UNSCHEDULABLE_GROUP, *reasons)
+
+    @property
+    def _behaviours(self) -> Behaviours:
+        return self.trial.table.features.behaviours
+
+    @property
+    def _names_groups(self) -> bool:
+        return self._behaviours.failures_name_the_group
 
     def _place(self, info: PodInfo, member: MemberDecision, node_name: str) -> None:
         for obj in member.reserved:
@@ -320,4 +398,5 @@ class _Attempt:
                 self._place(info, member, member.node_name)
 
     def _feasibility(self, minimum: int, remaining: int, scheduled: int) -> _Feasibility:
-        return _Feasibility(minimum if self.rules.enforces_gangs else 0, remaining, scheduled)
+        minimum = minimum if self.rules.enforces_gangs else 0
+        return _Feasibility(minimum, remaining, scheduled, self._names_groups)

@@ -1,6 +1,7 @@
 """Defines the decision about a group, and the messages for its pods and PodGroups.
 
-Source: upstream podGroupAlgorithmResult, completePodGroupAlgorithmResult, submitPodGroupAlgorithmResult.
+Source: upstream podGroupAlgorithmResult, completePodGroupAlgorithmResult, completeCompositePodGroupAlgorithmResultMap,
+submitPodGroupAlgorithmResult.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from extender.groups.group_tree import Composite, Leaf, Tree
+from extender.groups.group_tree import Leaf, Tree
+from extender.groups.topology_placements import NO_PLACEMENTS
 from extender.model.meta import Object
 
 UNSCHEDULABLE_GROUP = "pod group is unschedulable"
@@ -21,6 +23,9 @@ class GroupStatus(Enum):
     SCHEDULED = "Scheduled"
     UNSCHEDULABLE = "Unschedulable"
     ERROR = "SchedulerError"
+
+
+_OUTCOMES = {GroupStatus.UNSCHEDULABLE: "is unschedulable", GroupStatus.ERROR: "encountered an error"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,8 @@ class GroupDecision:
             ended before the member's turn; `leaf_decisions` adds it.
         children: the decision about each child group that was tried, by `namespace/name`.
         placement: the topology domain that was chosen; "" if the group is not restricted to one domain.
+        names_groups: True if a member, or a child group, that fails with this group gets the name of this group as the
+            reason; False if it gets the reasons of this group.
     """
 
     tree: Tree
@@ -62,6 +69,7 @@ class GroupDecision:
     members: Mapping[str, MemberDecision] = field(default_factory=dict)
     children: Mapping[str, GroupDecision] = field(default_factory=dict)
     placement: str = ""
+    names_groups: bool = False
 
     @property
     def is_success(self) -> bool:
@@ -95,36 +103,61 @@ class GroupDecision:
 
 
 def leaf_decisions(root: GroupDecision) -> list[GroupDecision]:
-    """Returns the decision about each PodGroup of the tree, with an entry for every waiting member.
+    """Returns the decision about each PodGroup of the tree; see `group_decisions`."""
+    return [decision for decision in group_decisions(root) if isinstance(decision.tree, Leaf)]
 
-    If a parent group failed, its child groups fail for the parent's reasons, unless they have reasons of their own. A
-    member that was not tried fails for the reasons of its group.
+
+def group_decisions(root: GroupDecision) -> Iterator[GroupDecision]:
+    """Yields the decision about each group of the tree; those about PodGroups have an entry for every waiting member.
+
+    If a group failed, the groups below it fail with it, unless they have reasons of their own. A member that was not
+    tried fails with its group.
     """
-    return [_with_all_members(decision) for decision in _effective(root)]
-
-
-def _effective(decision: GroupDecision) -> Iterator[GroupDecision]:
-    pending = [decision]
+    pending: list[tuple[GroupDecision, GroupDecision | None]] = [(root, None if root.is_success else root)]
     while pending:
-        above = pending.pop()
-        if isinstance(above.tree, Composite):
-            pending.extend(_effective_child(above, child) for child in reversed(above.tree.children))
-        else:
-            yield above
+        decision, failed = pending.pop()
+        decision = replace(decision, names_groups=root.names_groups)
+        if isinstance(decision.tree, Leaf):
+            yield _with_all_members(decision.tree, decision)
+            continue
+        yield decision
+        below = _named_child if root.names_groups else _effective_child
+        pending.extend(below(decision, child, failed) for child in reversed(decision.tree.children))
 
 
-def _effective_child(above: GroupDecision, child: Tree) -> GroupDecision:
+def _effective_child(
+    above: GroupDecision, child: Tree, _failed: GroupDecision | None
+) -> tuple[GroupDecision, GroupDecision | None]:
     own = above.children.get(child.group.key)
-    if own is not None and (above.is_success or not own.is_success):
-        return own
-    return GroupDecision(child, above.status, above.reasons, children=own.children if own is not None else {})
+    if own is None or (own.is_success and not above.is_success):
+        own = GroupDecision(child, above.status, above.reasons, children=own.children if own is not None else {})
+    return own, None
 
 
-def _with_all_members(decision: GroupDecision) -> GroupDecision:
-    assert isinstance(decision.tree, Leaf)
-    untried = MemberDecision(None, decision.text, decision.status is GroupStatus.ERROR)
-    members = {info.uid: decision.members.get(info.uid, untried) for info in decision.tree.waiting}
-    return replace(decision, members=members)
+def _named_child(
+    above: GroupDecision, child: Tree, failed: GroupDecision | None
+) -> tuple[GroupDecision, GroupDecision | None]:
+    """Returns the decision about a child group, and the lowest group from the child up that failed by itself."""
+    own = above.children.get(child.group.key, GroupDecision(child, GroupStatus.SCHEDULED))
+    is_less = failed is not None and failed.status is GroupStatus.ERROR and own.status is not GroupStatus.ERROR
+    if failed is not None and (own.is_success or is_less):
+        reason = f'ancestor composite pod group "{failed.tree.group.name}" {_OUTCOMES[failed.status]}'
+        return replace(own, status=failed.status, reasons=(reason,)), failed
+    return own, failed if own.is_success else own
+
+
+def _with_all_members(leaf: Leaf, decision: GroupDecision) -> GroupDecision:
+    # kube-scheduler does not name the group if there is no topology domain at all.
+    message = decision.text if decision.reasons == (NO_PLACEMENTS,) else _with_group(decision)
+    untried = MemberDecision(None, message, decision.status is GroupStatus.ERROR)
+    return replace(decision, members={info.uid: decision.members.get(info.uid, untried) for info in leaf.waiting})
+
+
+def _with_group(decision: GroupDecision) -> str:
+    """Returns why a member fails with its group."""
+    if not decision.names_groups or decision.is_success:
+        return decision.text
+    return f'parent pod group "{decision.tree.group.name}" {_OUTCOMES[decision.status]}'
 
 
 def with_reason(decision: GroupDecision, reason: str) -> GroupDecision:
@@ -141,9 +174,11 @@ def member_failure(group: GroupDecision, member: MemberDecision, *, waits_for_vi
             UNSCHEDULABLE_GROUP, as in upstream.
     """
     if group.status is GroupStatus.ERROR:
-        return member.message if member.is_error else group.text
+        return member.message if member.is_error else _with_group(group)
     if member.node_name is None:
         return member.message
     if group.is_success:
         return None
+    if group.names_groups:
+        return _with_group(group)
     return group.text if waits_for_victims else ", ".join((UNSCHEDULABLE_GROUP, *group.reasons))

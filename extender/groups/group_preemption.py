@@ -7,7 +7,7 @@ selectVictimsOnDomain), FilterVictimsWithPDBViolation.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -24,6 +24,15 @@ from extender.preemption.candidates import Disruption, UnitKind, disruption_of, 
 from extender.preemption.evaluator import NEVER
 from extender.table import PodInfo, Table, Trial
 from extender.table.features import FeatureGates
+from extender.table.labels import Rows
+
+Prefer = Callable[[Rows], Rows]
+"""Takes the rows that can take a member, and returns those among which the best one is chosen."""
+DecidePreferring = Callable[[Prefer | None], GroupDecision]
+"""Decides about a whole tree. None means that all rows that can take a member are compared."""
+_Cost = tuple[int, Sequence[tuple[int, int]], Sequence[tuple[UnitKind, int]]]
+"""Of victims: the violations of budgets; (priority, number of pods), the highest first; (kind, number of pods) each."""
+_NO_COST: _Cost = (0, [], [])
 
 ONGOING = "ongoing preemption on nominated nodes"
 NO_VICTIMS = "No preemption victims found for incoming preemptor"
@@ -36,7 +45,7 @@ class GroupPreemption:
     Attributes:
         text: the outcome in kube-scheduler's words.
         helps: True if the group fits once the victims have left.
-        is_final: True if no eviction can help, because no pod has a lower priority.
+        is_final: True if the search ends PodGroupPostFilter, because no pod has a lower priority (until 1.37).
         is_error: True if an error ended the search.
         victims: the pods to evict, the most important first; empty if the victims are leaving already.
         nominated: UID of a member -> the node where the member fits once the victims have left.
@@ -64,8 +73,11 @@ class GroupPreemption:
 
     @property
     def has_searched(self) -> bool:
-        """True unless the search was skipped: the group must not preempt, or earlier victims are still leaving."""
-        return self.text not in (NEVER, ONGOING)
+        """True unless the search was skipped: the group must not preempt, or earlier victims are still leaving.
+
+        Since 1.38, it is also skipped if there are no victims.
+        """
+        return self.text not in (NEVER, ONGOING) and (self.is_final or self.text != NO_VICTIMS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +86,7 @@ class VictimUnit:
 
     Attributes:
         pods: pairs of a pod and the name of its node.
-        priority: the priority of the pods' root group; for a pod without a group, its own.
+        priority: see `Disruption`.
     """
 
     pods: Sequence[tuple[PodInfo, str]]
@@ -87,22 +99,23 @@ class VictimUnit:
         return -self.priority, -self.kind, -len(self.pods), started, tie_key(self.pods[0][0], table)
 
 
-def preempt_for_group(
-    root: Tree, trial: Trial, decide: Callable[[], GroupDecision], profile: Profile
-) -> GroupPreemption:
+def preempt_for_group(root: Tree, trial: Trial, decide: DecidePreferring, profile: Profile) -> GroupPreemption:
     """Finds the pods to evict for a group that was refused; undoes all changes to `trial` before it returns.
 
     `decide` decides about the whole tree on the trial's table. Its exceptions are passed on.
     """
-    members = waiting_members(root)
+    members, behaviours = waiting_members(root), trial.table.features.behaviours
+    priority = root.group.priority
+    is_ongoing = _is_ongoing(members, trial.table, priority)
+    if is_ongoing and behaviours.ongoing_preemption_comes_first:
+        return GroupPreemption(ONGOING, helps=True)
     if _must_not_preempt(root, members, trial.table.features):
         return GroupPreemption(NEVER)
-    priority = root.group.priority
-    if _is_ongoing(members, trial.table, priority):
+    if is_ongoing:
         return GroupPreemption(ONGOING, helps=True)
     units = victim_units(trial.table, priority)
     if not units:
-        return GroupPreemption(NO_VICTIMS, is_final=True)
+        return GroupPreemption(NO_VICTIMS, is_final=not behaviours.no_victims_is_unschedulable)
     mark = trial.mark()
     try:
         return _select(members, units, trial, decide, profile)
@@ -155,7 +168,7 @@ def _select(
     members: Sequence[PodInfo],
     units: Sequence[VictimUnit],
     trial: Trial,
-    decide: Callable[[], GroupDecision],
+    decide: DecidePreferring,
     profile: Profile,
 ) -> GroupPreemption:
     ordered = sorted(units, key=lambda unit: unit.importance(trial.table))
@@ -165,14 +178,15 @@ def _select(
             trial.take_away(info.uid)
     for info in members:  # Upstream ignores the nominations of members while it schedules their group.
         trial.withdraw(info.uid)
-    decision = decide()
+    ranks_nodes = trial.table.features.behaviours.preemption_ranks_nodes
+    decision = decide(_EvictionCosts(ordered, violating, members, trial.table).cheapest if ranks_nodes else None)
     if not decision.is_success:
         return GroupPreemption(decision.text, is_error=decision.status is GroupStatus.ERROR)
     nominated = decision.placed
     reprieve = _Reprieve(trial, profile, [info for info in members if info.uid in nominated], decision.tried)
     by_turn = sorted(ordered, key=lambda unit: id(unit) not in violating)
     leaving = {id(unit) for unit in by_turn if not reprieve.stays(unit)}
-    evicted = [unit for unit in ordered if id(unit) in leaving]
+    evicted = [unit for unit in (by_turn if ranks_nodes else ordered) if id(unit) in leaving]
     victims = [info for unit in evicted for info, _ in unit.pods]
     return GroupPreemption(
         f"found a placement for podgroup, preempting {len(victims)} victims",
@@ -204,6 +218,49 @@ def _violating(ordered: Sequence[VictimUnit], table: Table) -> dict[int, int]:
 
     counts = {id(unit): sum(violates(info) for info, _ in unit.pods) for unit in ordered}
     return {unit: count for unit, count in counts.items() if count}
+
+
+class _EvictionCosts:
+    """Compares nodes by the victims that must leave if another member is placed there (upstream RankNodes).
+
+    Once a member is on a node, all victims there are lost, and so are the pods elsewhere that leave with them. They
+    cost nothing more.
+
+    Args:
+        ordered: all victims, the most important first.
+        violating: see `_violating`.
+        members: the members that the table may show on nodes.
+    """
+
+    def __init__(
+        self, ordered: Sequence[VictimUnit], violating: Mapping[int, int], members: Sequence[PodInfo], table: Table
+    ) -> None:
+        self._violating, self._members, self._table = violating, members, table
+        self._on_row: dict[int, list[VictimUnit]] = defaultdict(list)
+        for unit in ordered:
+            for row in {table.nodes.row_of[node] for _, node in unit.pods}:
+                self._on_row[row].append(unit)
+        self._costs = {row: self._cost(on_row) for row, on_row in self._on_row.items()}
+
+    def cheapest(self, rows: Rows) -> Rows:
+        """Returns the rows on which another member costs the least important victims."""
+        pods = self._table.pods
+        slots = [slot for info in self._members if (slot := pods.slot_of.get(info.uid)) is not None]
+        lost = {id(unit): unit for row in set(pods.row[slots].tolist()) for unit in self._on_row.get(row, ())}
+        changed = {self._table.nodes.row_of[node] for unit in lost.values() for _, node in unit.pods}
+        left = {row: self._cost([unit for unit in self._on_row[row] if id(unit) not in lost]) for row in changed}
+        costs = [left.get(row) or self._costs.get(row) or _NO_COST for row in rows.tolist()]
+        least = min(costs)
+        cheapest: Rows = rows[[cost == least for cost in costs]]
+        return cheapest
+
+    def _cost(self, units: Sequence[VictimUnit]) -> _Cost:
+        """Returns the cost of these victims, the most important first (upstream CompareVictimSets)."""
+        pods = Counter[int]()
+        for unit in units:
+            pods[unit.priority] += len(unit.pods)
+        violations = sum(self._violating.get(id(unit), 0) for unit in units)
+        return violations, sorted(pods.items(), reverse=True), [(unit.kind, len(unit.pods)) for unit in units]
 
 
 class _Reprieve:

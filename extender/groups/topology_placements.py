@@ -64,6 +64,8 @@ def domains(tree: Tree, table: Table, rows: Rows | None) -> list[TopologyPlaceme
     ids = column.ids[possible]
     wanted = np.unique(ids[ids != ABSENT]) if required is None else np.intersect1d(ids, [required])
     found = [TopologyPlacement(column.values[domain], possible[ids == domain]) for domain in wanted.tolist()]
+    if table.features.behaviours.empty_labels_are_no_domain:
+        found = [placement for placement in found if placement.name]
     return sorted(found, key=lambda placement: placement.name)
 
 
@@ -79,6 +81,8 @@ def _domain_of_scheduled(tree: Tree, table: Table, key: str) -> int | str | None
             return f'getting node for pod {pod}: nodeinfo not found for node name "{table.nodes.names[row]}"'
         if (found := int(column.ids[row])) == ABSENT:
             return f"no topology domain found for pod {pod}"
+        if table.features.behaviours.empty_labels_are_no_domain and not column.values[found]:
+            return f"empty topology domain found for pod {pod}"
         if domain is not None and found != domain:
             return f"more than 1 domain found for pod group: {column.values[domain]}, {column.values[found]}"
         domain = found

@@ -169,7 +169,7 @@ class ProfileSpec(Strict):
     percentage_of_nodes_to_score: Percentage | None = None
     """Accepted and ignored: every node is checked and scored."""
     percentage_of_placements_to_score: Percentage | None = None
-    """Since Kubernetes 1.38; accepted and ignored: every placement of a pod group may be tried."""
+    """Since Kubernetes 1.38: a pod group's topology domain is the best of this percentage; default: by the nodes."""
     plugins: PluginsSpec = PluginsSpec()
     """The plugins by extension point; multiPoint means all extension points of a plugin."""
     plugin_config: tuple[PluginConfigSpec, ...] = ()
@@ -250,7 +250,7 @@ class SchedulerConfigurationSpec(Strict):
     percentage_of_nodes_to_score: Percentage = 0
     """Accepted and ignored: every node is checked and scored."""
     percentage_of_placements_to_score: Percentage | None = None
-    """Since Kubernetes 1.38; accepted and ignored: every placement of a pod group may be tried."""
+    """Since Kubernetes 1.38: a pod group's topology domain is the best of this percentage; default: by the nodes."""
     pod_initial_backoff_seconds: Positive64 = 1
     """The backoff after the first failed attempt (extender schedule)."""
     pod_max_backoff_seconds: NonNegative = 10

@@ -131,9 +131,7 @@ def _read(
         _ProfileReader(profile, f"profiles[{index}]", library, faults, is_for_stock=is_for_stock)
         for index, profile in enumerate(profiles)
     ]
-    read_profiles = [
-        reader.read(name, spec.percentage_of_nodes_to_score) for reader, name in zip(readers, names, strict=True)
-    ]
+    read_profiles = [reader.read(name, spec) for reader, name in zip(readers, names, strict=True)]
     if is_for_stock:
         _check_common_queue_sort(profiles, faults)
     elif len({_sort_of(profile) for profile in read_profiles}) > 1:
@@ -253,19 +251,19 @@ class _ProfileReader:
         self._multi_point = self._sets[MULTI_POINT].merged_into(by_default)
         self._arguments = dict(self._configured())
 
-    def read(self, name: str, percentage: int) -> Profile:
+    def read(self, name: str, common: SchedulerConfigurationSpec) -> Profile:
         self._refuse_double()
         if self._is_for_stock:
             self._require_sort_and_bind()
         self._refuse_unprepared()
-        own_percentage = self._spec.percentage_of_nodes_to_score
+        of_nodes, of_placements = self._spec.percentage_of_nodes_to_score, self._spec.percentage_of_placements_to_score
         predicates, filter_order = self._predicates()
         return Profile(
             name,
             predicates,
             list(self._priorities()),
             filter_order,
-            percentage if own_percentage is None else own_percentage,
+            common.percentage_of_nodes_to_score if of_nodes is None else of_nodes,
             self._preemption(),
             reserving=self._reserving(),
             pre_enqueue=self._rules_at(PRE_ENQUEUE),
@@ -277,6 +275,10 @@ class _ProfileReader:
             unsupported=tuple(self._unsupported()),
             enforces_gangs=self._enforces_gangs(),
             disabled_filters=self._disabled_filters(predicates),
+            percentage_of_placements_to_score=(
+                common.percentage_of_placements_to_score if of_placements is None else of_placements
+            )
+            or 0,
         )
 
     # ---- the plugins that a profile names

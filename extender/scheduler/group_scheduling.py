@@ -40,7 +40,7 @@ from extender.framework.profile import Profile
 from extender.groups import DecideOne, GroupDecision, GroupRules, GroupStatus, Leaf, MemberDecision, Tree
 from extender.groups.algorithm import PlacementObserver
 from extender.groups.decision import leaf_decisions
-from extender.groups.group_preemption import GroupPreemption
+from extender.groups.group_preemption import GroupPreemption, Prefer
 from extender.groups.group_tree import leaves, viable, waiting_members
 from extender.groups.idle_claims import LEFT_ALONE, IdleClaims, idle_claims
 from extender.groups.mismatch import mismatch
@@ -233,10 +233,13 @@ class GroupScheduler:
 
     def _decide_tree(self, tree: Tree, table: Table, cycle: SchedulingCycle, began_at: float) -> Decided:
         placing, profile = self.pods.placing, cycle.profile
-        decide_one = self._timed(decides_members(cycle.decide_member, table))
+
+        def decides(prefer: Prefer | None) -> DecideOne:
+            return self._timed(decides_members(cycle.decide_member, table, prefer))
+
         rules = GroupRules.of(profile, by_placements=table.features.topology_aware_workload_scheduling)
         observer = _Placements(profile.name, placing.clock, placing.telemetry)
-        group = GroupSchedulingCycle(tree, Trial(table), decide_one, profile, rules, self.random.choice, observer)
+        group = GroupSchedulingCycle(tree, Trial(table), decides, profile, rules, self.random.choice, observer)
         decision = group.decide()
         placing.telemetry.group_decided(placing.clock.monotonic() - began_at)
         decided = self._post_filter(group, decision)

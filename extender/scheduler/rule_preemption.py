@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from random import Random
 
 import numpy as np
@@ -26,8 +25,8 @@ from extender.errors import ClusterError, ConfigurationError, DeadlineExceeded
 from extender.framework.find_fit import Fit
 from extender.framework.profile import Profile, Profiles
 from extender.framework.status import Code
-from extender.groups import GroupRules, Leaf, decide_group
-from extender.groups.group_preemption import preempt_for_group
+from extender.groups import GroupDecision, GroupRules, Leaf, decide_group
+from extender.groups.group_preemption import Prefer, preempt_for_group
 from extender.model.pod_groups import PodGroup
 from extender.plugins.registry import default_profile
 from extender.plugins.users.predicate import CustomPredicate, without_users_predicates
@@ -164,8 +163,11 @@ class RulePreemption:
             leaf = Leaf(group, members, scheduled)
             if not decide_group(leaf, trial, self._judge(by_scheduler, table), rules).is_success:
                 return None
-            decide = partial(decide_group, leaf, trial, self._judge(profile, table), rules)
-            if decide().is_success:
+
+            def decide(prefer: Prefer | None) -> GroupDecision:
+                return decide_group(leaf, trial, self._judge(profile, table, prefer), rules)
+
+            if decide(None).is_success:
                 return None
             preemption = preempt_for_group(leaf, trial, decide, profile)
         being_bound = {uid for uids in self._being_bound().values() for uid in uids}

@@ -110,6 +110,48 @@ class Behaviours:
     Before 1.38, it counted with the priority of the root group, and as a PodGroup. Upstream:
     framework/preemption/types.go NewPodVictim.
     """
+    failures_name_the_group: bool = False
+    """A member that fails with its group gets the name of the group as the reason; before 1.38, the group's reasons.
+
+    The same holds for a group below one that failed. Upstream: schedule_one_podgroup.go buildAncestorFailureStatus,
+    schedule_one.go handleSchedulingFailure, and PlacementFeasible of gangscheduling.
+    """
+    preemption_ranks_nodes: bool = False
+    """A preempting group puts its members on the nodes where the least important victims have to go.
+
+    Before 1.38, only the scores of the emptied nodes counted. Upstream: RankNodes of
+    defaultpreemption/default_preemption.go, framework/preemption/util.go CompareVictimSets.
+    """
+    ongoing_preemption_comes_first: bool = False
+    """A group whose victims are leaving keeps waiting for them, even if its preemption policy is Never.
+
+    Before 1.38, the policy was checked first. Upstream: framework/preemption/podgrouppreemption.go Preempt.
+    """
+    no_victims_is_unschedulable: bool = False
+    """A group that finds no victims may release claims; before 1.38, this outcome ended PodGroupPostFilter.
+
+    Upstream: framework/preemption/podgrouppreemption.go Preempt.
+    """
+    nominated_placement_first: bool = False
+    """A PodGroup without parents is placed in the topology domain of its nominated nodes, if a member fits there.
+
+    Before 1.38, the domain with the highest score was chosen. Upstream: algorithm_podgroup.go nominatedPlacement.
+    """
+    enough_placements_end_the_search: bool = False
+    """Only percentageOfPlacementsToScore of the topology domains that can take a group are compared; before 1.38, all.
+
+    Upstream: algorithm_podgroup.go numFeasiblePlacementsToFind.
+    """
+    empty_labels_are_no_domain: bool = False
+    """Nodes whose topology label is empty are in no topology domain; before 1.38, they were in one with an empty name.
+
+    Upstream: topologyaware/topology_placement.go GeneratePlacements.
+    """
+    composite_placements_are_counted: bool = False
+    """The metrics of placements count those of CompositePodGroups; before 1.38, only those of PodGroups.
+
+    Upstream: algorithm_podgroup.go compositePodGroupSchedulingPlacementAlgorithm.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +246,14 @@ _BEHAVIOURS_OF_1_38 = Behaviours(
     placement_fields=True,
     whole_trees_are_validated=True,
     members_are_evicted_as_pods=True,
+    failures_name_the_group=True,
+    preemption_ranks_nodes=True,
+    ongoing_preemption_comes_first=True,
+    no_victims_is_unschedulable=True,
+    nominated_placement_first=True,
+    enough_placements_end_the_search=True,
+    empty_labels_are_no_domain=True,
+    composite_placements_are_counted=True,
 )
 
 VERSIONS: Mapping[str, KubernetesVersion] = MappingProxyType(

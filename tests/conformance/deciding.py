@@ -34,8 +34,9 @@ def disagreements(case: Object, stock: Object, version: str = RELEASED) -> list[
     Where stock cannot decide there is nothing to compare, unless it is an error of PreFilter: then no node is feasible.
     """
     if "error" not in stock:
-        decision = decide(case, version)
-        return differences(case, stock, decision, by_uid=VERSIONS[version].features.behaviours.victims_by_uid)
+        # kube-scheduler takes the pods of a group that goes as a whole in the order of a Go map.
+        by_uid = VERSIONS[version].features.behaviours.victims_by_uid and kind_of(case) != VICTIM_GROUPS
+        return differences(case, stock, decide(case, version), by_uid=by_uid)
     if stock.get("prefilter", {}).get("code") != "Error":
         return []
     return [Difference("feasible", node, False, True) for node in decide(case, version).feasible]

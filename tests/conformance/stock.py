@@ -21,9 +21,19 @@ def gates(kind: str) -> tuple[str, ...]:
     return (f"--feature-gates={on}",) if kind == VICTIM_GROUPS else ()
 
 
-def ask(oracle: Oracle, case: Object) -> Object:
-    """The stock answer, without what is empty."""
-    answer = oracle.answer(case["cluster"]["items"], case["pod"], case.get("config"))
+def for_next_server(item: Object) -> Object:
+    """Returns a group of a tree as the API server of 1.38 has it: in v1beta1, and with the workload of the tree."""
+    if item["kind"] not in ("PodGroup", "CompositePodGroup"):
+        return item
+    in_tree = item["kind"] == "CompositePodGroup" or "parentCompositePodGroupName" in item["spec"]
+    workload = {"workloadRef": {"workloadName": "w", "templateName": "t"}} if in_tree else {}
+    return {**item, "apiVersion": "scheduling.k8s.io/v1beta1", "spec": {**workload, **item["spec"]}}
+
+
+def ask(oracle: Oracle, case: Object, *, is_next: bool = False) -> Object:
+    """The stock answer, without what is empty; `is_next` if the oracle is of 1.38."""
+    items = [for_next_server(item) if is_next else item for item in case["cluster"]["items"]]
+    answer = oracle.answer(items, case["pod"], case.get("config"))
     return {key: value for key, value in answer.items() if value}
 
 

@@ -22,6 +22,14 @@ ELSEWHERE = {
     "shrunk_nomination_wakes": "tests/scheduler/test_preemption.py",
     "placement_fields": "tests/policy/test_newer_fields.py",
     "members_are_evicted_as_pods": "tests/scheduler/test_pod_groups.py",
+    "failures_name_the_group": "tests/groups/test_next_version.py",
+    "preemption_ranks_nodes": "tests/scheduler/test_pod_groups.py",
+    "ongoing_preemption_comes_first": "tests/scheduler/test_pod_groups.py",
+    "no_victims_is_unschedulable": "tests/scheduler/test_pod_groups.py",
+    "nominated_placement_first": "tests/groups/test_next_version.py",
+    "enough_placements_end_the_search": "tests/groups/test_next_version.py",
+    "empty_labels_are_no_domain": "tests/groups/test_next_version.py",
+    "composite_placements_are_counted": "tests/groups/test_next_version.py",
     "whole_trees_are_validated": "tests/groups/test_mismatch.py, tests/scheduler/test_group_trees.py",
 }
 CHANGED = {

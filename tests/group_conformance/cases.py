@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.builders import ZONE, Object, make_composite_pod_group, make_pod_group
 from tests.conformance.draft import Dice, Draft, draft
 from tests.conformance.features import FEATURES
+from tests.conformance.stock import for_next_server
 from tests.conformance.uniform import examples
 from tests.group_conformance import claims, victims, volumes
 
@@ -61,6 +62,36 @@ def gates_of(kind: str) -> tuple[str, ...]:
     topology = ("TopologyAwareWorkloadScheduling",) if kind in CONSTRAINED else ()
     trees = ("CompositePodGroup",) if kind in TREES else ()
     return (*topology, *trees, *(("DRAWorkloadResourceClaims",) if kind in SHARING else ()))
+
+
+def with_valid_priorities(case: Object) -> Object:
+    """Returns the case with the priority of its group for each pod, without which 1.38 schedules no group.
+
+    Of a group that goes as a whole, kube-scheduler 1.38 takes the priority of any pod.
+    """
+    items = case["cluster"]["items"]
+    of = {
+        (item["metadata"]["namespace"], item["metadata"]["name"]): item["spec"].get("priority", 0)
+        for item in items
+        if item["kind"] == "PodGroup"
+    }
+
+    def changed(item: Object) -> Object:
+        group = item["spec"].get("schedulingGroup", {}).get("podGroupName") if item["kind"] == "Pod" else None
+        priority = of.get((item["metadata"].get("namespace"), group))
+        return item if priority is None else {**item, "spec": {**item["spec"], "priority": priority}}
+
+    return {**case, "cluster": {"items": list(map(changed, items))}}
+
+
+def for_next_version(case: Object) -> Object:
+    """Returns the case as kube-scheduler 1.38 can read it, with all topology domains compared."""
+    items = [for_next_server(item) for item in case["cluster"]["items"]]
+    if kind_of(case) not in CONSTRAINED:
+        return {**case, "cluster": {"items": items}}
+    profile = {"schedulerName": "default-scheduler", **case.get("config", PLAIN | {"profiles": [{}]})["profiles"][0]}
+    config = {**PLAIN, "profiles": [{**profile, "percentageOfPlacementsToScore": 100}]}
+    return {**case, "cluster": {"items": items}, "config": config}
 
 
 def kind_of(case: Object) -> str:

@@ -32,10 +32,11 @@ from extender.groups import (
     Tree,
     decide_group,
 )
-from extender.groups.decision import leaf_decisions, with_reason
-from extender.groups.group_preemption import GroupPreemption, preempt_for_group
-from extender.groups.group_tree import waiting_members
+from extender.groups.decision import group_decisions, leaf_decisions, with_reason
+from extender.groups.group_preemption import GroupPreemption, Prefer, preempt_for_group
+from extender.groups.group_tree import groups_of, waiting_members
 from extender.groups.idle_claims import GROUP_DEALLOCATED, GROUP_UNRESERVED, MEMBERS_DONE, idle_claims
+from extender.groups.mismatch import mismatch
 from extender.groups.topology_placements import domains
 from extender.model.devices import ResourceClaim
 from extender.model.pod import Pod
@@ -46,7 +47,7 @@ from extender.preemption import Preemption
 from extender.runtime.ports import Nominating
 from extender.snapshots.objects import to_objects
 from extender.table import PodInfo, Table, Trial
-from extender.table.features import BY_NAME, FeatureGates
+from extender.table.features import BY_NAME, RELEASED, VERSIONS
 from extender.table.labels import Rows
 from tests.builders import Object
 from tests.group_conformance.cases import ROOT, gates_of, kind_of
@@ -88,6 +89,7 @@ class Forced:
         *,
         is_dry_run: bool = False,
     ) -> None:
+        self.prefer: Prefer | None = None
         self.profile = profile
         self._stock_node = StockNode()
         self._cycle = SchedulingCycle(profile, extenders=self._stock_node)
@@ -101,6 +103,9 @@ class Forced:
         self._paths = dict(_paths(root))
         self._placements: dict[str, str] = {}
         self._again = _placed_again(stock, is_dry_run=is_dry_run)
+        # Until 1.37, a group is placed again when its placement is chosen; since then, if others are tried after it.
+        is_next = state.table.features.behaviours.failures_name_the_group
+        self._is_last = set(_last_children(root)) if is_next else set()
         is_error = any(each["reason"] == "SchedulerError" for each in stock["conditions"].values())
         self._ends_in_error = is_error and is_dry_run == ("dryRunFrom" in stock)
         messages = [each["message"] for each in stock["conditions"].values()] if self._ends_in_error else []
@@ -120,7 +125,7 @@ class Forced:
             self.differences.append(f"{info.pod.key}: stock has not tried it on {names}")
             return MemberDecision(None, "not tried", is_error=True)
         stock = self._stock_node.name = attempt.get("node", "")
-        decision = decides_members(self._cycle.decide_member, self._state.table)(info, rows)
+        decision = decides_members(self._cycle.decide_member, self._state.table, self.prefer)(info, rows)
         if (decision.node_name or "") != stock:
             ours = decision.node_name or decision.message
             self.differences.append(f"{info.pod.key}: stock {stock or 'no node'}, ours {ours}")
@@ -145,9 +150,9 @@ class Forced:
         tree = decisions[0].tree
         if decisions[0].is_success:
             chosen = next((each for each in decisions if self._has_chosen(each)), None)
-            if chosen is None and decisions[0].placed and not self._ends_in_error:
+            if chosen is None and decisions[0].placed and self._shows_choice(tree):
                 self.differences.append(f"{tree.group.key}: stock chose none of {[each.placed for each in decisions]}")
-            chosen = chosen or decisions[0]
+            chosen = chosen or max(decisions, key=self._texts_of_stock)
             self._placements[tree.group.key] = chosen.placement
             return chosen
         keys = {info.pod.key for info in waiting_members(tree)}
@@ -184,9 +189,20 @@ class Forced:
         Stock places the members again when it has chosen a placement: once for their own group, and once for each group
         above it, from the inside out. So it has done that more often than there are groups between.
         """
-        key, nodes = decision.tree.group.key, self._nodes_of(decision)
-        depths = {pod: len(path) - path.index(key) - 1 for pod, path in self._paths.items() if key in path}
+        nodes = self._nodes_of(decision)
+        depths = self._depths(decision.tree.group.key)
         return any(self._again[pod, node] > depth for pod, depth in depths.items() for node in nodes)
+
+    def _shows_choice(self, tree: Tree) -> bool:
+        """Returns True if stock has placed a member of the group again because it chose a placement for the group."""
+        depths = self._depths(tree.group.key)
+        is_placed_again = any(count > depths[pod] for (pod, _), count in self._again.items() if pod in depths)
+        return not self._ends_in_error and (is_placed_again or not self._is_last)
+
+    def _depths(self, key: str) -> dict[str, int]:
+        """Returns how often stock places each member of the group again before it chooses the group's placement."""
+        below = {pod: path[path.index(key) + 1 :] for pod, path in self._paths.items() if key in path}
+        return {pod: sum(each not in self._is_last for each in path) for pod, path in below.items()}
 
     def _nodes_of(self, decision: GroupDecision) -> set[str]:
         return set(self._names_of(self._domains(decision.tree)[decision.placement]))
@@ -219,6 +235,14 @@ def _placed_again(stock: Object, *, is_dry_run: bool) -> Counter[tuple[str, str]
     return Counter([*((each["pod"], each["node"]) for each in again[dry_run_from:]), *nominations])
 
 
+def _last_children(tree: Tree) -> Iterator[str]:
+    """Yields the keys of the root and of each group that is tried after all other children of its parent."""
+    yield tree.group.key
+    children = tree.children if isinstance(tree, Composite) else ()
+    for number, child in enumerate(children, 1):
+        yield from list(_last_children(child))[0 if number == len(children) else 1 :]
+
+
 def _paths(tree: Tree) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yields each waiting member, and the groups above it from this one down; all by their keys."""
     key = tree.group.key
@@ -238,10 +262,11 @@ def _parents(tree: Tree) -> Iterator[tuple[str, Composite]]:
         yield from _parents(child)
 
 
-def differences(case: Object, stock: Object) -> list[str]:
-    """Returns what we decide otherwise than stock in the case."""
+def differences(case: Object, stock: Object, version: str = RELEASED) -> list[str]:
+    """Returns what we decide otherwise than stock of this version in the case."""
     gates: dict[str, Any] = {BY_NAME[gate]: True for gate in gates_of(kind_of(case))}
-    profiles = Profiles([default_profile()], replace(FeatureGates(generic_workload=True), **gates))
+    features = replace(VERSIONS[version].features, generic_workload=True, **gates)
+    profiles = Profiles([default_profile()], features)
     state = ClusterState(to_objects(case["cluster"]["items"]), profiles)
     root = _tree(state, [each["pod"] for each in stock["tries"]])
     is_held = _is_short(root) or _is_gated(root, state)
@@ -249,6 +274,10 @@ def differences(case: Object, stock: Object) -> list[str]:
         return [f"the group is {'' if is_held else 'not '}held back, otherwise than in stock"]
     if is_held:
         return []
+    pods = state.table.pods
+    fault = mismatch(root, lambda leaf: [pods.info(pods.slot_of[uid]) for uid in leaf.scheduled], features)
+    if fault is not None:
+        return list(_refusals(root, fault, stock))
     if _only_unreserved(stock):
         return []
     first, dry = _phases(stock)
@@ -256,28 +285,40 @@ def differences(case: Object, stock: Object) -> list[str]:
     cycle = Forced(profile, state, root, stock, first)
     dry_run = Forced(_without_images(profile), state, root, stock, dry, is_dry_run=True)
     trial = Trial(state.table)
-    rules = GroupRules(by_placements=state.table.features.topology_aware_workload_scheduling)
+    rules = GroupRules(by_placements=features.topology_aware_workload_scheduling, percentage_of_placements_to_score=100)
+    names_groups = features.behaviours.failures_name_the_group
     decision = decide_group(root, trial, cycle.decide_one, rules, cycle.choose)
     preemption, dry_decisions = NOT_TRIED, list[GroupDecision]()
-    leaves = leaf_decisions(decision)
+    groups = list(group_decisions(decision))
     if decision.status is GroupStatus.UNSCHEDULABLE and "config" not in case:
 
-        def decide() -> GroupDecision:
+        def decide(prefer: Prefer | None) -> GroupDecision:
+            dry_run.prefer = prefer
             dry_decisions.append(decide_group(root, trial, dry_run.decide_one, rules, dry_run.choose))
             return dry_decisions[-1]
 
         preemption = preempt_for_group(root, trial, decide, cycle.profile)
         idle = idle_claims(decision, cycle.profile, state.table)
-        leaves = [with_reasons(leaf, preemption, idle) for leaf in leaves]
-    elif decision.status is GroupStatus.UNSCHEDULABLE:
+        groups = [with_reasons(group, preemption, idle) for group in groups]
+    elif decision.status is GroupStatus.UNSCHEDULABLE and not names_groups:
         # Once the root has failed, what PodGroupPostFilter says is appended to all groups; here it says nothing.
-        leaves = [with_reason(leaf, "") for leaf in leaves]
+        groups = [with_reason(group, "") for group in groups]
     different = [*cycle.differences, *dry_run.differences]
-    if preemption.victims and any(map(_has_failed_child, dry_decisions)):
-        as_stock = preempt_for_group(root, trial, lambda: _with_all_children(dry_decisions[0]), cycle.profile)
+    if preemption.victims and any(map(_has_failed_child, dry_decisions)) and not names_groups:
+        as_stock = preempt_for_group(root, trial, lambda _: _with_all_children(dry_decisions[0]), cycle.profile)
         return [*different, *(_surplus(preemption, stock) if list(_evictions(as_stock, stock)) else ())]
     different += _evictions(preemption, stock)
-    return different or ([] if _failed_to_preempt(stock) else list(_outcomes(leaves, preemption, stock)))
+    return different or ([] if _failed_to_preempt(stock) else list(_outcomes(groups, preemption, stock)))
+
+
+def _refusals(root: Tree, fault: str, stock: Object) -> Iterator[str]:
+    """Yields where stock does not refuse the tree as invalid."""
+    for group in groups_of(root):
+        ours = {"status": "False", "reason": f"{type(group).__name__}Error", "message": fault}
+        if ours != (theirs := stock["conditions"].get(group.key)):
+            yield f"{group.key}: stock {theirs}, ours {ours}"
+    for info in waiting_members(root):
+        yield from _failure(info.pod, Failure(fault), stock)
 
 
 def _only_unreserved(stock: Object) -> bool:
@@ -319,13 +360,17 @@ def _phases(stock: Object) -> tuple[Sequence[Object], Sequence[Object]]:
     return tries[: stock.get("dryRunFrom", len(tries))], tries[stock.get("dryRunFrom", len(tries)) :]
 
 
-def _outcomes(leaves: Sequence[GroupDecision], preemption: GroupPreemption, stock: Object) -> Iterator[str]:
+def _outcomes(groups: Sequence[GroupDecision], preemption: GroupPreemption, stock: Object) -> Iterator[str]:
     placed: dict[str, str] = {}
-    for leaf in leaves:
-        ours = {"status": str(leaf.is_success), "reason": leaf.status.value, "message": _settled(leaf.text)}
-        theirs = stock["conditions"].get(leaf.tree.group.key)
-        if ours != (theirs and {**theirs, "message": _settled(theirs["message"])}):
-            yield f"{leaf.tree.group.key}: stock {theirs}, ours {ours}"
+    for group in groups:
+        theirs = stock["conditions"].get(group.tree.group.key)
+        ours = {"status": str(group.is_success), "reason": group.status.value, "message": _settled(group.text)}
+        is_reported = isinstance(group.tree, Leaf) or group.names_groups
+        if is_reported and ours != (theirs and {**theirs, "message": _settled(theirs["message"])}):
+            yield f"{group.tree.group.key}: stock {theirs}, ours {ours}"
+    for leaf in groups:
+        if isinstance(leaf.tree, Composite):
+            continue
         failures = member_failures(leaf, preemption, NO_REJECTION)
         for info in waiting_members(leaf.tree):
             member = leaf.members[info.uid]

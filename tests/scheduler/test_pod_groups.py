@@ -647,3 +647,68 @@ def test_a_group_without_a_policy_does_not_preempt_for_members_that_must_not() -
     world.settle()
     assert leaving(world) == set()
     assert world.group_conditions[0][2].endswith("pod group preemption: not eligible due to preemptionPolicy=Never.")
+
+
+@pytest.mark.parametrize(("version", "evicted"), [("1.37", {"important"}), ("1.38", {"other"})])
+def test_a_group_preempts_where_the_least_important_pods_have_to_go_since_1_38(version: str, evicted: set[str]) -> None:
+    """Without its pod, the larger node has the higher score."""
+    world = World(
+        make_pod_group("workers", 1, priority=1000),
+        node("n1", cpu="4"),
+        node("n2", cpu="2"),
+        placed("important", priority=500, cpu="3900m", on="n1"),
+        placed("other", priority=0, cpu="1900m", on="n2"),
+        member("a", cpu="1500m").priority(1000),
+        features=replace(VERSIONS[version].features, generic_workload=True),
+    )
+    world.settle()
+    assert leaving(world) == evicted
+
+
+def test_a_later_member_goes_to_a_node_that_is_emptied_anyway() -> None:
+    """Without its pod, n2 has the higher score for the second member."""
+    world = World(
+        make_pod_group("workers", 2, priority=1000),
+        node("n1", cpu="4"),
+        node("n2", cpu="4"),
+        placed("cheap", priority=0, cpu="3900m", on="n1"),
+        placed("dear", priority=1, cpu="3900m", on="n2"),
+        *(member(name, cpu="1").priority(1000) for name in "ab"),
+        features=replace(VERSIONS["1.38"].features, generic_workload=True),
+    )
+    world.settle()
+    assert leaving(world) == {"cheap"}
+
+
+@pytest.mark.parametrize(
+    ("version", "outcome"),
+    [
+        ("1.37", "pod group preemption: not eligible due to preemptionPolicy=Never."),
+        ("1.38", "pod group preemption: ongoing preemption on nominated nodes"),
+    ],
+)
+def test_a_group_waits_for_its_victims_whatever_its_policy_since_1_38(version: str, outcome: str) -> None:
+    victim = placed("v", cpu="4").deleted()
+    victim.status(conditions=[{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}])
+    waiting_member = high("a").preemption_policy("Never").status(nominatedNodeName="n1")
+    world = World(
+        make_pod_group("workers", 1, priority=5, preemptionPolicy="Never"),
+        node("n1"),
+        victim,
+        waiting_member,
+        features=replace(VERSIONS[version].features, generic_workload=True),
+    )
+    world.settle()
+    assert world.group_conditions[0][2].endswith(outcome)
+
+
+@pytest.mark.parametrize(("version", "releases"), [("1.37", False), ("1.38", True)])
+def test_a_group_without_victims_releases_claims_since_1_38(version: str, *, releases: bool) -> None:
+    features = replace(VERSIONS[version].features, generic_workload=True)
+    world = World(
+        make_pod_group("workers", 2), node("n1", cpu="1"), member("a"), member("b", cpu="8"), features=features
+    )
+    world.settle()
+    text = world.group_conditions[0][2]
+    assert ("deallocation and deletion of ResourceClaims completed" in text) is releases
+    assert text.endswith("pod group preemption: No preemption victims found for incoming preemptor")

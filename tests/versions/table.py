@@ -40,9 +40,8 @@ it needs is not served yet; `make test-next` also runs the end-to-end tests with
 kube-apiserver 1.37.1. The behaviours that differ from 1.37 without a feature gate:
 
 {behaviours}
-What is said of groups needs the gates of pod groups. 1.38 changes more there, in which the extender still follows 1.37:
-the texts about groups that do not fit, the conditions of CompositePodGroups and their API version v1beta1, the ranking
-of nodes by their victims while a group preempts, and the choice of placements.
+What is said of groups needs the gates of pod groups. In 1.38 the extender still follows 1.37 in the conditions of
+CompositePodGroups and their API version v1beta1. A group that waits for members keeps the extender's own words.
 
 ## Results
 """

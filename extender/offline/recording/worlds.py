@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TypeVar
@@ -251,8 +252,8 @@ class World:
         members = _check_waiting(tree, table)
         profile = self.profile(members[0].pod)
         rules = GroupRules.of(profile, by_placements=table.features.topology_aware_workload_scheduling)
-        decide_one = decides_members(SchedulingCycle(profile, random).decide_member, table)
-        group = GroupSchedulingCycle(tree, Trial(table), decide_one, profile, rules, random.choice)
+        decides = partial(decides_members, SchedulingCycle(profile, random).decide_member, table)
+        group = GroupSchedulingCycle(tree, Trial(table), decides, profile, rules, random.choice)
         decision = group.decide()
         return decision, group.preempt(decision).victims
 

@@ -40,7 +40,7 @@ type GroupAnswer struct {
 	Again  []Try             `json:"again,omitempty"`
 	Placed map[string]string `json:"placed"`
 
-	// Failures are the members that were put back. Conditions are by PodGroup.
+	// Failures are the members that were put back. Conditions are by PodGroup or, since 1.38, CompositePodGroup.
 	Failures   map[string]Failed    `json:"failures"`
 	Conditions map[string]Condition `json:"conditions"`
 
@@ -65,7 +65,7 @@ type Failed struct {
 	Nominated *string `json:"nominated,omitempty"`
 }
 
-// Condition is PodGroupInitiallyScheduled.
+// Condition is PodGroupInitiallyScheduled or CompositePodGroupInitiallyScheduled.
 type Condition struct {
 	Status  string `json:"status"`
 	Reason  string `json:"reason"`
@@ -208,7 +208,7 @@ func (a *GroupAnswer) decide(ctx context.Context, c *Case) error {
 	) {
 		notes.mutex.Lock()
 		defer notes.mutex.Unlock()
-		failed := Failed{Code: status.Code().String(), Message: status.Message()}
+		failed := Failed{Code: status.Code().String(), Message: messageOf(info, status)}
 		if nominating != nil && nominating.Mode() == fwk.ModeOverride {
 			failed.Nominated = &nominating.NominatedNodeName
 		}
@@ -223,6 +223,15 @@ func (a *GroupAnswer) decide(ctx context.Context, c *Case) error {
 	return a.readActions(client)
 }
 
+// messageOf gives the message of the pod's event. Since 1.38, the scheduler's own failure handler writes the name of the
+// group in place of the group's status.
+func messageOf(info *framework.QueuedPodInfo, status *fwk.Status) string {
+	if fmt.Sprintf("%T", status.AsError()) == "*scheduler.podGroupFitError" {
+		return fmt.Sprintf("parent pod group %q is unschedulable", *info.Pod.Spec.SchedulingGroup.PodGroupName)
+	}
+	return status.Message()
+}
+
 // nameGenerated names a new claim as the API server does; the fake client would store all of them without a name.
 func nameGenerated(action clienttesting.Action) (bool, runtime.Object, error) {
 	claim := action.(clienttesting.CreateAction).GetObject().(*resourceapi.ResourceClaim)
@@ -232,12 +241,12 @@ func nameGenerated(action clienttesting.Action) (bool, runtime.Object, error) {
 	return false, nil, nil
 }
 
-// readActions reads the conditions of PodGroups, and the evictions.
+// readActions reads the conditions of PodGroups and CompositePodGroups, and the evictions.
 func (a *GroupAnswer) readActions(client *fake.Clientset) error {
 	for _, action := range client.Actions() {
 		switch act := action.(type) {
 		case clienttesting.PatchAction:
-			if act.GetResource().Resource != "podgroups" {
+			if resource := act.GetResource().Resource; resource != "podgroups" && resource != "compositepodgroups" {
 				continue
 			}
 			var raw struct {
