@@ -44,18 +44,18 @@ if TYPE_CHECKING:
         Service,
         StatefulSet,
     )
+    from extender.offline.answers import Listing
     from extender.offline.cluster import Cluster
     from extender.offline.explain.choice import ScoreLine, Waterfall
     from extender.offline.explain.explanation import Explanation, FilterVerdict, Reason
     from extender.offline.explain.group import ChildGroup, DomainOffer, GroupExplanation
     from extender.offline.explain.overview import PendingGroup, PendingPod
     from extender.offline.explain.suggestion import SuggestedChange
-    from extender.offline.frames import Listing
     from extender.offline.nodes import NodeUsage
     from extender.offline.recording.reading import RecordedStep, Recording
     from extender.offline.recording.replay import ChangedDecision, Difference, ReplayResult, replay
     from extender.offline.what_if.capacity import Capacity
-    from extender.offline.what_if.comparison import Comparison, Moved, PodOutcome
+    from extender.offline.what_if.comparison import Comparison, Moved
     from extender.offline.what_if.result import Balance, DrainEffect, SimulationResult
     from extender.offline.what_if.scenario import Scenario
     from extender.offline.what_if.simulation import Eviction, Placement
@@ -120,7 +120,6 @@ __all__ = [
     "PodDisruptionBudget",
     "PodGroup",
     "PodInfo",
-    "PodOutcome",
     "PredicateFunction",
     "PriorityClass",
     "Reason",
@@ -180,12 +179,12 @@ _NAMES = {
     "extender.offline.explain.explanation": ("Explanation", "FilterVerdict", "Reason"),
     "extender.offline.explain.group": ("ChildGroup", "DomainOffer", "GroupExplanation"),
     "extender.offline.explain.overview": ("PendingGroup", "PendingPod"),
-    "extender.offline.frames": ("Listing",),
+    "extender.offline.answers": ("Listing",),
     "extender.offline.nodes": ("NodeUsage",),
     "extender.offline.recording.reading": ("RecordedStep", "Recording"),
     "extender.offline.recording.replay": ("ChangedDecision", "Difference", "ReplayResult", "replay"),
     "extender.offline.what_if.capacity": ("Capacity",),
-    "extender.offline.what_if.comparison": ("Comparison", "Moved", "PodOutcome"),
+    "extender.offline.what_if.comparison": ("Comparison", "Moved"),
     "extender.offline.what_if.result": ("Balance", "DrainEffect", "SimulationResult"),
     "extender.offline.what_if.scenario": ("Scenario",),
     "extender.offline.what_if.simulation": ("Eviction", "Placement"),

@@ -75,7 +75,7 @@ RESULTS = {
         "PendingPod",
         "Placement",
     ),
-    *("PodOutcome", "Reason", "RecordedStep", "ReplayResult", "ScoreLine", "SimulationResult", "SuggestedChange"),
+    *("Reason", "RecordedStep", "ReplayResult", "ScoreLine", "SimulationResult", "SuggestedChange"),
     *("ChildGroup", "PendingGroup", "Waterfall"),
 }
 """Classes of answers; each of their attributes is documented."""
@@ -104,21 +104,30 @@ def surface() -> Iterator[str]:
                 yield f"{name}.{path}{_shape(eval(f'example.{path}', {'example': shown[name]}))}"
         elif inspect.isclass(found) and not issubclass(found, Exception):
             yield name if name in ANSWERS else f"{name}{_signature(found)}"
-            members = ((each, found.__dict__[each]) for each in vars(found) if not each.startswith("_"))
-            for each, member in members:
+            members = _members(found)
+            for each, member in members.items():
                 yield f"{name}.{each}{_signature(getattr(found, each)) if _is_method(member) else ''}"
             if name in RESULTS or name == "Cluster":
-                yield from (f"{name}.{each}" for each in documented(found) if each not in vars(found))
+                yield from (f"{name}.{each}" for each in documented(found) if each not in members)
         else:
             yield f"{name}{_signature(found) if inspect.isroutine(found) else ''}"
 
 
+def _members(found: type) -> dict[str, Any]:
+    """The public members of a class, and those of its bases in `extender`."""
+    bases = [each for each in reversed(found.__mro__) if each.__module__.startswith("extender.")]
+    return {name: member for each in bases for name, member in vars(each).items() if not name.startswith("_")}
+
+
 def documented(found: type) -> list[str]:
-    """The attributes that the docstring of a class describes."""
-    text = inspect.cleandoc(found.__doc__ or "")  # Python 3.13 removes the indentation, earlier versions do not
-    section = text.partition("Attributes:\n")[2].partition("\n\n")[0]
-    lines = re.findall(r"^    (\w+(?:, \w+)*): ", section, re.MULTILINE)
-    return [name for line in lines for name in line.split(", ")]
+    """The attributes that the docstrings of a class and of its bases describe."""
+    names: list[str] = []
+    for each in reversed(found.__mro__):
+        text = inspect.cleandoc(each.__doc__ or "")  # Python 3.13 removes the indentation, earlier versions do not
+        section = text.partition("Attributes:\n")[2].partition("\n\n")[0]
+        lines = re.findall(r"^    (\w+(?:, \w+)*): ", section, re.MULTILINE)
+        names += [name for line in lines for name in line.split(", ")]
+    return names
 
 
 def _is_method(member: object) -> bool:

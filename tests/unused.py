@@ -37,6 +37,13 @@ context_class
 shell_complete
 format_options
 
+# msgspec writes them as JSON.
+utilisation
+imbalance
+zone_imbalance
+fragmentation
+remaining_without
+
 # Programs call them.
 from_kubeconfig
 explain_pending_groups

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import yaml
 
+from extender.cli.document_kinds import DocumentKind, headed
 from extender.cli.output import Format, Output, output_option, say_lines, show, switch
 from extender.errors import ConfigurationError
-from extender.offline.documents.document_kinds import DocumentKind, headed
 from extender.runtime.text import aligned
 
 if TYPE_CHECKING:

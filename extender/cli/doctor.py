@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from extender.cli.document_kinds import DocumentKind, headed
 from extender.cli.output import Output, output_option, say, show, switch
 from extender.cli.source_options import access_options, refuse_options
 from extender.config.cluster_access import IN_CLUSTER, ClusterAccess, live_access, with_default_files
 from extender.errors import ConfigurationError
-from extender.offline.documents.document_kinds import DocumentKind, headed
 
 if TYPE_CHECKING:
     from extender.app.doctor.finding import Finding

@@ -18,6 +18,7 @@ import click
 
 from extender.cli.completion import nodes as nodes_named
 from extender.cli.completion import pods_and_groups
+from extender.cli.document_kinds import DocumentKind, headed, one_or_list
 from extender.cli.listing import in_order, list_options
 from extender.cli.output import Format, Output, output_option, say, show, switch
 from extender.cli.running import (
@@ -44,7 +45,6 @@ from extender.cli.source_options import (
     source_options,
 )
 from extender.errors import ConfigurationError, ExtenderError, UnknownPod
-from extender.offline.documents.document_kinds import DocumentKind, headed, one_or_list
 from extender.runtime.text import aligned
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from extender.cli.doctor import extender_at
+from extender.cli.document_kinds import Document, DocumentKind, headed, with_notes
 from extender.cli.source_options import Source, known_pod, pod_key
 from extender.cli.what_if import scaled, target
 from extender.config.cluster_access import with_default_files
 from extender.errors import ConfigurationError
-from extender.offline.documents.document_kinds import Document, DocumentKind, headed, with_notes
 from extender.offline.explain.explanation import Explanation, explain_workload
 from extender.offline.explain.group import explain_group
 from extender.offline.explain.overview import pending

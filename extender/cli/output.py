@@ -20,8 +20,8 @@ from typing import Any, TextIO, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from extender.cli.document_kinds import names_in
 from extender.cli.jsonpath import Template, template_of
-from extender.offline.documents.document_kinds import names_in
 from extender.runtime.text import printable
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])

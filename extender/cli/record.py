@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from extender.cli.document_kinds import DocumentKind, one_or_list
 from extender.cli.output import (
     Format,
     Output,
@@ -39,7 +40,6 @@ from extender.cli.source_options import (
 from extender.config.cluster_access import ClusterAccess, live_access
 from extender.config.setting_sources import load
 from extender.errors import ConfigurationError
-from extender.offline.documents.document_kinds import DocumentKind, one_or_list
 from extender.runtime.questions import time_limit
 from extender.runtime.text import counted
 

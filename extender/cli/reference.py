@@ -9,10 +9,10 @@ from typing import get_args, get_origin
 import click
 from pydantic import BaseModel
 
+from extender.cli.document_kinds import DocumentKind, headed
 from extender.cli.output import Output, output_option, say_lines, show
 from extender.config.settings import Option
 from extender.errors import ConfigurationError
-from extender.offline.documents.document_kinds import DocumentKind, headed
 from extender.runtime.text import aligned
 
 _VERB = "types of k8s.io/kube-scheduler/extender/v1; the settings can change prefix and name"
@@ -66,7 +66,7 @@ def reference(topic: str, kind: str | None, output: Output) -> None:
     if (kind is not None) != (topic == _SCHEMA):
         raise ConfigurationError([f"{_SCHEMA} needs a KIND, and no other topic takes one"])
     if kind is not None:
-        from extender.offline.documents.schemas import schema
+        from extender.cli.schemas import schema
 
         click.echo(json.dumps(schema(kind), indent=2))
         return
@@ -163,11 +163,11 @@ def log_fields() -> Sequence[Row]:
 
 def documents() -> Sequence[Row]:
     """Returns a row for each kind of document that the commands print with -o json or -o yaml."""
-    from extender.offline.documents.schemas import SCHEMAS
+    from extender.cli.schemas import SHAPES
 
     rows = []
-    for kind, model in SCHEMAS.items():
-        command, _, meaning = (model.__doc__ or "").partition(": ")
+    for kind, shape in SHAPES.items():
+        command, _, meaning = (shape.__doc__ or "").partition("\n")[0].partition(": ")
         rows.append({"KIND": kind, "PRINTED BY": command.strip("`"), "MEANING": meaning})
     return rows
 

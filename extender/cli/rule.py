@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from importlib.util import find_spec
@@ -15,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import click
 import yaml
 
+from extender.cli.document_kinds import DocumentKind, headed
 from extender.cli.output import ListingGroup, Output, output_option, say, show
 from extender.cli.source_options import Source, print_notes, source_options
 from extender.errors import ConfigurationError
-from extender.offline.documents.document_kinds import DocumentKind, headed
 from extender.policy.recommended import SCHEDULER_CONFIGURATION
 from extender.runtime.text import counted, printable
 
@@ -278,7 +279,7 @@ def _argument(text: str) -> tuple[str, Any]:
 
 def _text(trial: RuleTrial) -> str:
     head = f"{trial.kind} {trial.name}: {counted(trial.pods, 'pod')} on {counted(trial.nodes, 'node')}"
-    if trial.failure is not None:
+    if trial.failure:
         return f"{head}\n  fails: {trial.failure}"
     if trial.kind not in _PER_NODE:
         head = f"{trial.kind} {trial.name}: {counted(trial.pods, 'pod')}"
@@ -289,10 +290,13 @@ def _text(trial: RuleTrial) -> str:
         lines.append(f"  passes {passed} of {pairs} pairs of a pod and a node")
         lines += [
             f"  refuses {count}: {shorten(printable(reason), _LONGEST_REASON)}"
-            for reason, count in trial.refused.most_common()
+            for reason, count in Counter(trial.refused).most_common()
         ]
     elif trial.kind != "priority":
-        counts = [*trial.answers.most_common(), *((f"refuses: {each}", n) for each, n in trial.refused.most_common())]
+        counts = [
+            *Counter(trial.answers).most_common(),
+            *((f"refuses: {each}", n) for each, n in Counter(trial.refused).most_common()),
+        ]
         lines += [f"  {shorten(printable(text), _LONGEST_REASON)}: {counted(count, 'pod')}" for text, count in counts]
     elif trial.scores is not None:
         lowest, median, highest = trial.scores

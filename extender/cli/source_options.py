@@ -20,11 +20,11 @@ import click
 from click.core import ParameterSource
 
 from extender.cli.completion import contexts, namespaces
+from extender.cli.document_kinds import DocumentKind, headed, with_notes
 from extender.cli.output import Output, answering, os_error_text, say, say_lines, show
 from extender.config.cluster_access import IN_CLUSTER, ClusterAccess, listed, live_access
 from extender.config.settings import OPTIONS
 from extender.errors import ClusterError, ConfigurationError, MalformedInput, UnknownNode, UnknownPod
-from extender.offline.documents.document_kinds import DocumentKind, headed, with_notes
 from extender.runtime.clock import INTERRUPTIONS, note_subject
 from extender.runtime.questions import SECONDS, time_limit
 

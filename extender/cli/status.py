@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from extender.cli.document_kinds import DocumentKind, headed
 from extender.cli.listing import in_order, list_options
 from extender.cli.output import Output, output_option, say, show, switch
 from extender.cli.running import (
@@ -25,7 +26,6 @@ from extender.cli.running import (
 from extender.cli.source_options import ACCESS, access_options, pod_key, refuse_options
 from extender.config.cluster_access import ClusterAccess
 from extender.errors import ExtenderError
-from extender.offline.documents.document_kinds import DocumentKind, headed
 from extender.runtime.text import age, aligned, counted
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from extender.cli.completion import nodes
+from extender.cli.document_kinds import DocumentKind
 from extender.cli.output import Output, output_option
 from extender.cli.source_options import (
     DOES_NOT_FIT,
@@ -23,7 +24,6 @@ from extender.cli.source_options import (
     source_options,
 )
 from extender.errors import ConfigurationError
-from extender.offline.documents.document_kinds import DocumentKind
 from extender.runtime.text import whole_number
 
 if TYPE_CHECKING:  # not imported at run time, because --help must not wait for NumPy

@@ -13,10 +13,10 @@ from extender.framework.profile import Profiles
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.model.redaction import Redaction, translated
+from extender.offline.answers import Listing
 from extender.offline.explain.explanation import Explanation
 from extender.offline.explain.group import GroupExplanation, explain_group
 from extender.offline.explain.overview import PendingGroup, PendingPod, pending, pending_pods
-from extender.offline.frames import Listing
 from extender.offline.manifests.admission import Admitted
 from extender.offline.manifests.templates import Workload, required_workload
 from extender.offline.nodes import NodeUsage, node_usage

@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+import msgspec
 
 from extender.engine import Engine
 from extender.engine.decision import Chosen, Failure
@@ -25,7 +27,7 @@ from extender.groups.mismatch import mismatch
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.model.pod_groups import MAX_TREE_DEPTH, CompositePodGroup, GroupName, PodGroup
-from extender.offline.documents.codes import CauseCode
+from extender.offline.codes import CauseCode
 from extender.offline.state import ClusterState
 from extender.queue.entries import GroupOutcome
 from extender.runtime.text import counted
@@ -37,6 +39,8 @@ _RESULTS = {
     GroupStatus.UNSCHEDULABLE: GroupOutcome.REJECTED,
     GroupStatus.ERROR: GroupOutcome.ERROR,
 }
+
+GroupKind = Annotated[str, msgspec.Meta(extra_json_schema={"enum": ["PodGroup", "CompositePodGroup"]})]
 
 
 class Obstacle(NamedTuple):

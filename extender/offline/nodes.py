@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
 from typing import Any
 
 from extender.framework.topology import ZONE
 from extender.model.node import LOST_NODE_TAINTS, Node
+from extender.offline.answers import Documented
 from extender.offline.state import ClusterState
 
 
@@ -32,8 +32,7 @@ def all_nodes(state: ClusterState) -> dict[str, Any]:
     return {"resources": list(offered), "nodes": sorted(documents, key=lambda document: document["name"])}
 
 
-@dataclass(frozen=True, slots=True)
-class NodeUsage:
+class NodeUsage(Documented, frozen=True):
     """The resources of a node, by name: cpu in millicores, memory in bytes, the others in whole units.
 
     Attributes:
@@ -49,10 +48,6 @@ class NodeUsage:
     ready: bool
     allocatable: Mapping[str, int]
     requested: Mapping[str, int]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns {"name", "zone", "ready", "allocatable": {resource: amount}, "requested"}."""
-        return asdict(self)
 
 
 def node_usage(state: ClusterState) -> list[NodeUsage]:
@@ -101,11 +96,3 @@ def one_node(state: ClusterState, name: str) -> dict[str, Any]:
         },
         "pods": sorted(info.pod.key for info in state.pods_on(name)),
     }
-
-
-def column(document: Mapping[str, Any], resource: str) -> Sequence[tuple[int, int]]:
-    """Returns (allocatable, requested) of the resource for each node of the document; zeros for a missing resource."""
-    if resource not in document["resources"]:
-        return [(0, 0)] * len(document["nodes"])
-    position = document["resources"].index(resource)
-    return [(node["allocatable"][position], node["requested"][position]) for node in document["nodes"]]

@@ -7,11 +7,11 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import msgspec
 import numpy as np
 from pydantic import ValidationError
 
@@ -19,6 +19,7 @@ from extender.errors import BindingFailed, ConfigurationError
 from extender.framework.permit import BindRule, OfflinePermits, ReserveRule
 from extender.framework.plugin import FILTER, POST_FILTER, PRE_ENQUEUE, QUEUE_SORT, SCORE
 from extender.framework.rules import Check, PostFilter, Predicate, PreEnqueueRule, Priority, QueueSort
+from extender.offline.answers import Documented
 from extender.offline.state import ClusterState
 from extender.plugins.users import DECORATORS, OfflineHost, RuleFunction
 from extender.plugins.users.function import place_of
@@ -32,11 +33,11 @@ Rule = RuleFunction[..., object]
 MOST_PODS = 200
 
 
-@dataclass(slots=True)
-class RuleTrial:
+class RuleTrial(Documented, frozen=False):  # type: ignore[misc]  # it counts while the rule runs, and msgspec allows it
     """The outcome of running one rule for some pods on all nodes.
 
     Attributes:
+        name: the name of the rule.
         kind: `predicate` or `priority`, or the extension point of another rule, such as `preEnqueue`.
         refused: reason -> the number of refusals. A predicate refuses (pod, node) pairs, any other rule refuses pods.
         answers: answer -> the number of pods with this answer, such as "accepts". Refusals are not counted. Empty for a
@@ -44,7 +45,7 @@ class RuleTrial:
         scores: the lowest, the median and the highest score that a priority gave; None if there are no scores.
         differs: the number of pods for which a priority scored some nodes differently from others.
         micros_per_node: the mean time in microseconds for one pod and one node.
-        failure: where and why the rule raised, in one line; None if the rule did not raise. After a failure, the
+        failure: where and why the rule raised, in one line; empty if the rule did not raise. After a failure, the
             numbers are incomplete.
     """
 
@@ -52,26 +53,12 @@ class RuleTrial:
     kind: str
     pods: int = 0
     nodes: int = 0
-    refused: Counter[str] = field(default_factory=Counter)
-    answers: Counter[str] = field(default_factory=Counter)
-    scores: tuple[int, int, int] | None = None
     differs: int = 0
+    failure: str = ""
     micros_per_node: float = 0.0
-    failure: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "pods": self.pods,
-            "nodes": self.nodes,
-            "differs": self.differs,
-            "failure": self.failure or "",
-            "microsPerNode": self.micros_per_node,
-            "refused": dict(self.refused),
-            "answers": dict(self.answers),
-            "scores": self.scores,
-        }
+    refused: dict[str, int] = msgspec.field(default_factory=Counter)
+    answers: dict[str, int] = msgspec.field(default_factory=Counter)
+    scores: Sequence[float] | None = None
 
 
 def rules_in(path: Path) -> dict[str, Rule]:

@@ -18,8 +18,8 @@ from mcp.client.stdio import stdio_client
 
 from extender.cli.main import cli
 from extender.cli.mcp_tools import MOST_ENTRIES, Tools, brief
-from extender.offline.documents.schemas import SCHEMAS
 from tests.builders import make_pod
+from tests.cli.test_schemas import check
 
 pytestmark = pytest.mark.processes
 
@@ -71,7 +71,7 @@ def test_an_assistant_gets_the_documents_that_the_commands_print(tmp_path: Path)
     for kind, (failed, document) in answered.items():
         assert not failed, document
         assert document["kind"] == kind
-        SCHEMAS[kind].model_validate(document)
+        check(document)
     printed = CliRunner().invoke(cli, ["explain", "ml/recommend-7f6d-v4nzs", "--cluster", str(EXAMPLE), "-o", "json"])
     assert answered["Explanation"][1] == json.loads(printed.stdout)
     assert len(answered["Simulation"][1]["placements"]) == 10

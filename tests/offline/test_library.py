@@ -88,7 +88,7 @@ def test_a_policy_is_taken_in_every_form(form: str, tmp_path: Path, cluster: Clu
     assert Cluster.from_objects(objects(), policy).decide(pod).best == ["used"]
     assert cluster.with_policy(policy).decide(pod).best == ["used"]
     assert cluster.with_policy(policy).with_policy(None).decide(pod).best == ["empty"]
-    assert [moved.second.node for moved in cluster.compare(policy).moved] == ["used"]
+    assert [moved.second for moved in cluster.compare(policy).moved] == ["used"]
     assert replay(RECORDING, policy).decided == replay(RECORDING).decided
     assert Recording.load(RECORDING).cluster(1, policy).nodes == Recording.load(RECORDING).cluster(1).nodes
 

@@ -2,75 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 from extender.engine import Decision
+from extender.offline.answers import Documented
 from extender.preemption import Candidate, Preemption
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreLine:
+class ScoreLine(Documented, frozen=True):
     """One plugin's scores for the best node and the next best node.
 
     Attributes:
-        plugin: the name of the plugin.
         weight: the plugin's weight, by which the points are already multiplied.
         winner: the points of the best node.
-        runner_up: the points of the next best node.
+        runner_up: the points of the next best node; 0 if there is none.
+        difference: the points by which this plugin prefers the winner; negative if it prefers the runner-up.
     """
 
-    plugin: str
     weight: int
     winner: int
     runner_up: int
-
-    @property
-    def difference(self) -> int:
-        """The points by which this plugin prefers the winner; negative if it prefers the runner-up."""
-        return self.winner - self.runner_up
+    difference: int
 
 
-@dataclass(frozen=True, slots=True)
-class Waterfall:
+class Waterfall(Documented, frozen=True):
     """The scores of the best node and the next best, plugin by plugin, the greatest difference first.
 
     Attributes:
         winner: the best node.
         total: the sum of its points.
         ties: the number of nodes with the highest total; the scheduler picks one of these at random.
-        runner_up: the best node with a lower total; empty if all nodes have the same total.
-        runner_up_total: the sum of the runner-up's points.
-        lines: each plugin's points for both nodes.
+        runner_up: the best node with a lower total; None if all nodes have the same total.
+        runner_up_total: the sum of the runner-up's points; None if there is no runner-up.
+        plugins: plugin -> its points for both nodes.
     """
 
     winner: str
     total: int
     ties: int
-    runner_up: str
-    runner_up_total: int
-    lines: Sequence[ScoreLine]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns {"winner", "total", "ties", "runnerUp", "runnerUpTotal", "plugins": {plugin: {"weight", ...}}}."""
-        plugins = {
-            line.plugin: {
-                "weight": line.weight,
-                "winner": line.winner,
-                "runnerUp": line.runner_up,
-                "difference": line.difference,
-            }
-            for line in self.lines
-        }
-        return {
-            "winner": self.winner,
-            "total": self.total,
-            "ties": self.ties,
-            "runnerUp": self.runner_up or None,
-            "runnerUpTotal": self.runner_up_total if self.runner_up else None,
-            "plugins": plugins,
-        }
+    runner_up: str | None
+    runner_up_total: int | None
+    plugins: Mapping[str, ScoreLine]
 
 
 def waterfall(decision: Decision) -> Waterfall | None:
@@ -86,18 +58,17 @@ def waterfall(decision: Decision) -> Waterfall | None:
     best = order[0]
     lower = [position for position in order if totals[position] < totals[best]]
     second = lower[0] if lower else None
-    lines = [
-        ScoreLine(name, score.weight, int(score.weighted[best]), 0 if second is None else int(score.weighted[second]))
-        for name, score in decision.scores.items()
-    ]
-    lines.sort(key=lambda line: (-abs(line.difference), line.plugin))
+    lines = {}
+    for name, score in decision.scores.items():
+        winner, runner_up = int(score.weighted[best]), 0 if second is None else int(score.weighted[second])
+        lines[name] = ScoreLine(score.weight, winner, runner_up, winner - runner_up)
     return Waterfall(
         decision.feasible[best],
         totals[best],
         len(order) - len(lower),
-        "" if second is None else decision.feasible[second],
-        0 if second is None else totals[second],
-        lines,
+        None if second is None else decision.feasible[second],
+        None if second is None else totals[second],
+        dict(sorted(lines.items(), key=lambda item: (-abs(item[1].difference), item[0]))),
     )
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from extender.model.controllers import RestartedContainer, TimedCondition
 from extender.model.meta import Condition
 from extender.model.pod import Pod
+from extender.offline.answers import Documented
 
 _STARTING = frozenset(("", "ContainerCreating", "PodInitializing"))
 _NO_IMAGE = frozenset(
@@ -28,28 +28,24 @@ _NO_VERDICT = frozenset(("SchedulingGated", ""))
 _HEAD, _COUNT = re.compile(r"\d+/\d+ nodes are available: "), re.compile(r"\d+ ")
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerCondition:
+class SchedulerCondition(Documented, frozen=True):
     """The condition PodScheduled of a pod, if it contradicts the verdict.
 
     Attributes:
         author: the pod's schedulerName.
-        since: when the condition became False; None if the pod's object does not say, as in a running process.
+        since: when the condition became False (ISO 8601); None if the pod's object does not say, as in a running
+            process.
         reason: Unschedulable or SchedulerError.
         message: what the scheduler says, in its own words.
     """
 
     author: str
-    since: datetime | None
+    since: str | None
     reason: str
     message: str
 
     def __str__(self) -> str:
         return f"{self.author} says {self.message!r}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns {"author", "since", "reason", "message"}, ready for JSON."""
-        return {**asdict(self), "since": self.since.isoformat() if self.since else None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +83,7 @@ def written(pod: Pod, author: str) -> SchedulerCondition | None:
     if pod.node_name or condition is None or condition.status != "False" or condition.reason in _NO_VERDICT:
         return None
     since = condition.last_transition_time if isinstance(condition, TimedCondition) else None
-    return SchedulerCondition(author, since, condition.reason, condition.message)
+    return SchedulerCondition(author, since.isoformat() if since else None, condition.reason, condition.message)
 
 
 def contradicting(condition: SchedulerCondition | None, message: str, *, fits: bool) -> SchedulerCondition | None:

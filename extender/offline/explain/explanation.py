@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from extender.engine import Decision
 from extender.model.devices import ResourceClaim
@@ -13,8 +15,9 @@ from extender.model.pod import Pod
 from extender.model.pod_volumes import claims_of
 from extender.model.storage import PersistentVolumeClaim
 from extender.offline import direct_binding
+from extender.offline.answers import Documented, frame
 from extender.offline.claims import admit_new
-from extender.offline.documents.codes import CauseCode, code_of
+from extender.offline.codes import CauseCode, code_of
 from extender.offline.explain.choice import Waterfall, decided_by, waterfall
 from extender.offline.explain.condition import (
     SchedulerCondition,
@@ -25,8 +28,7 @@ from extender.offline.explain.condition import (
     written,
 )
 from extender.offline.explain.search import suggested_changes
-from extender.offline.explain.suggestion import SuggestedChange
-from extender.offline.frames import frame
+from extender.offline.explain.suggestion import ChangeDocument, SuggestedChange, change_document
 from extender.offline.groups import GroupVerdict, GroupVerdicts
 from extender.offline.html import rendering
 from extender.offline.manifests.templates import Workload
@@ -48,8 +50,7 @@ if TYPE_CHECKING:
 _MOST_EXAMPLES = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Reason:
+class Reason(Documented, frozen=True):
     """One reason why nodes refuse the pod, and the nodes that refuse it for this reason.
 
     Attributes:
@@ -70,9 +71,57 @@ class Reason:
     final: bool
     examples: Sequence[str]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Returns {"code", "plugin", "reason", "nodes", "detail", "final", "examples": [node, ...]}."""
-        return {**asdict(self), "code": str(self.code)}
+
+class RefusedNode(Documented, frozen=True):
+    """The refusal of the pod by one node.
+
+    Attributes:
+        code: Unschedulable if evicting pods may help, else UnschedulableAndUnresolvable or Error.
+    """
+
+    plugin: str
+    code: str
+    reasons: Sequence[str]
+
+
+class PreemptionCandidate(Documented, frozen=True):
+    """A node on which preemption could make room, and the pods that it would evict there."""
+
+    victims: Sequence[str]
+    num_pdb_violations: int = msgspec.field(name="numPDBViolations")
+
+
+class PreemptionOutcome(Documented, frozen=True):
+    """The nodes on which preemption could make room, and the one that it would choose."""
+
+    candidates: Mapping[str, PreemptionCandidate]
+    nominated_node: str | None
+    decided_by: str
+    reason: str | None
+
+
+class Explained(Documented, frozen=True):
+    """The reason why a pod is pending, or its best nodes.
+
+    Attributes:
+        message: the verdict in the words of kube-scheduler.
+        condition: what the pod's scheduler wrote, if it contradicts the verdict.
+    """
+
+    pod: str
+    fits: bool
+    message: str
+    condition: SchedulerCondition | None
+    notes: Sequence[str]
+    feasible: Sequence[str]
+    best: Sequence[str]
+    nodes: Mapping[str, RefusedNode]
+    reasons: Sequence[Reason]
+    scores: Mapping[str, Mapping[str, int]]
+    total: Mapping[str, int]
+    waterfall: Waterfall | None
+    preemption: PreemptionOutcome
+    changes: Sequence[ChangeDocument]
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,22 +265,22 @@ class Explanation:
     def to_dict(self, *, changes: bool = True) -> dict[str, Any]:
         """Returns the documented form, ready for JSON: see docs/why-pending.md."""
         decision = self.decision
-        return {
-            "pod": self.pod.key,
-            "fits": self.fits,
-            "message": self.message,
-            "condition": self.condition.to_dict() if self.condition else None,
-            "notes": list(self.notes),
-            "feasible": decision.feasible,
-            "best": decision.best,
-            "nodes": refusals(decision),
-            "reasons": [reason.to_dict() for reason in self.reasons],
-            "scores": weighted_scores(decision),
-            "total": totals(decision),
-            "waterfall": self.waterfall.to_dict() if self.waterfall else None,
-            "preemption": preemption(decision, self.preemption_decided_by),
-            "changes": [change.to_dict() for change in self.changes] if changes else [],
-        }
+        return Explained(
+            pod=self.pod.key,
+            fits=self.fits,
+            message=self.message,
+            condition=self.condition,
+            notes=self.notes,
+            feasible=decision.feasible,
+            best=decision.best,
+            nodes=refusals(decision),
+            reasons=self.reasons,
+            scores=weighted_scores(decision),
+            total=totals(decision),
+            waterfall=self.waterfall,
+            preemption=preemption(decision, self.preemption_decided_by),
+            changes=[change_document(change) for change in self.changes] if changes else [],
+        ).to_dict()
 
     def to_frame(self) -> pd.DataFrame:
         """Returns a DataFrame with a row for each node: node, fits, total, plugin, reasons, and scores.PLUGIN.
@@ -380,10 +429,10 @@ def _reasons(decision: Decision, state: ClusterState) -> list[Reason]:
 # ---- the parts of a decision, ready for JSON
 
 
-def refusals(decision: Decision) -> dict[str, dict[str, Any]]:
-    """Returns the refusals by node, each as {"plugin", "code", "reasons"}."""
+def refusals(decision: Decision) -> dict[str, RefusedNode]:
+    """Returns the refusals by node."""
     return {
-        node: {"plugin": refusal.plugin, "code": refusal.code.title, "reasons": list(refusal.reasons)}
+        node: RefusedNode(refusal.plugin, refusal.code.title, refusal.reasons)
         for node, refusal in decision.refusals.items()
     }
 
@@ -402,19 +451,15 @@ def totals(decision: Decision) -> dict[str, int]:
     return dict(zip(decision.feasible, decision.total.tolist(), strict=True))
 
 
-def preemption(decision: Decision, chosen_because: str = "") -> dict[str, Any]:
-    """Returns the outcome of preemption: {"candidates", "nominatedNode", "decidedBy", "reason"}."""
+def preemption(decision: Decision, chosen_because: str = "") -> PreemptionOutcome:
     result = decision.preemption
     candidates = result.candidates if result else {}
-    return {
-        "candidates": {
-            node: {"victims": victims(candidate), "numPDBViolations": candidate.num_pdb_violations}
-            for node, candidate in candidates.items()
-        },
-        "nominatedNode": result.nominated_node if result else None,
-        "decidedBy": chosen_because,
-        "reason": result.reason if result else "",
-    }
+    return PreemptionOutcome(
+        {node: PreemptionCandidate(victims(each), each.num_pdb_violations) for node, each in candidates.items()},
+        result.nominated_node if result else None,
+        chosen_because,
+        result.reason if result else "",
+    )
 
 
 def victims(candidate: Candidate) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -21,8 +20,9 @@ from extender.groups.idle_claims import idle_claims
 from extender.groups.topology_placements import domains
 from extender.model.pod_groups import PodGroup
 from extender.model.workloads import PodDisruptionBudget
+from extender.offline.answers import Documented
 from extender.offline.claims import without_group
-from extender.offline.documents.codes import CauseCode
+from extender.offline.codes import CauseCode
 from extender.offline.explain.explanation import Explanation
 from extender.offline.explain.group_admission import (
     decide_children,
@@ -31,8 +31,9 @@ from extender.offline.explain.group_admission import (
     without_topology,
 )
 from extender.offline.explain.group_obstacles import created_group_changes, obstacle_changes
-from extender.offline.explain.suggestion import SuggestedChange
+from extender.offline.explain.suggestion import ChangeDocument, SuggestedChange, change_document
 from extender.offline.groups import (
+    GroupKind,
     GroupVerdict,
     GroupVerdicts,
     MissingGroup,
@@ -50,12 +51,11 @@ from extender.table import PodInfo
 from extender.table.labels import Rows
 
 
-@dataclass(frozen=True, slots=True)
-class EvictedUnit:
+class EvictedUnit(Documented, frozen=True):
     """Pods that are evicted together.
 
     Attributes:
-        pods: pod -> its node.
+        pods: the node from which each pod is evicted.
         group: the PodGroup that is evicted as a whole (`disruptionMode: all`); None for a single pod.
     """
 
@@ -63,14 +63,13 @@ class EvictedUnit:
     group: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GroupEvictions:
+class GroupEvictions(Documented, frozen=True):
     """The evictions with which preemption would make room for a group.
 
     Attributes:
         units: the evicted units, the most important first; empty if the victims are leaving already.
         violated_budgets: the PodDisruptionBudgets that do not allow all of these evictions.
-        nominated: member -> the node where it fits once the victims have left.
+        nominated: the node where each member fits once the victims have left.
         message: the outcome in kube-scheduler's words.
     """
 
@@ -78,15 +77,6 @@ class GroupEvictions:
     violated_budgets: Sequence[str]
     nominated: Mapping[str, str]
     message: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns {"units": [{"pods": {pod: node}, "group"}], "violatedBudgets", "nominated", "message"}."""
-        return {
-            "units": [asdict(unit) for unit in self.units],
-            "violatedBudgets": list(self.violated_budgets),
-            "nominated": dict(self.nominated),
-            "message": self.message,
-        }
 
 
 def evictions(state: ClusterState, preemption: GroupPreemption, members: Sequence[PodInfo]) -> GroupEvictions | None:
@@ -125,15 +115,14 @@ def _exceeds(budget: PodDisruptionBudget, names: Sequence[str]) -> bool:
     return len(counted) > budget.status.disruptions_allowed
 
 
-@dataclass(frozen=True, slots=True)
-class DomainOffer:
+class DomainOffer(Documented, frozen=True):
     """The part of a group that fits into one topology domain.
 
     Attributes:
         domain: the topology domain, such as a zone.
         nodes: the number of its nodes.
-        placed: the number of waiting members that fit there together.
-        message: why no further member fits there; empty if all fit.
+        placed: the number of waiting members that fit into the domain together.
+        message: why the next member does not fit into the domain; empty if all fit.
     """
 
     domain: str
@@ -142,8 +131,7 @@ class DomainOffer:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class ChildGroup:
+class ChildGroup(Documented, frozen=True):
     """The outcome for one child of a CompositePodGroup, with the members of earlier children on their nodes.
 
     Attributes:
@@ -153,12 +141,48 @@ class ChildGroup:
         message: why the child group would not be scheduled; empty if it would be.
     """
 
-    kind: str
+    kind: GroupKind
     key: str
     fits: bool
     scheduled: int
     waiting: int
     message: str
+
+
+class GroupExplained(Documented, frozen=True):
+    """The reason why a pod group is pending, or the nodes of its members.
+
+    Attributes:
+        causes: the causes, the most important first.
+        verdict: the decision in the words of kube-scheduler, without preemption.
+        scheduler_message: the message that kube-scheduler writes into the group's condition; empty if it writes none.
+        placed: the node of each pod in the placement that fits as many members as possible.
+        pending: the reason why each pod is not placed.
+        refused: the first member without a node, as an Explanation.
+        domain: KEY=VALUE of the topology domain that `placed` and `refused` are about; empty without a topology
+            constraint.
+        evictions: the pods that preemption would evict for the group.
+    """
+
+    group: str
+    group_kind: GroupKind
+    policy: str
+    fits: bool
+    message: str
+    causes: Sequence[CauseCode]
+    verdict: str
+    scheduler_message: str
+    scheduled: int
+    waiting: int
+    placed: Mapping[str, str]
+    pending: Mapping[str, str]
+    refused: dict[str, Any] | None
+    domain: str
+    domains: Sequence[DomainOffer]
+    child_groups: Sequence[ChildGroup]
+    evictions: GroupEvictions | None
+    changes: Sequence[ChangeDocument]
+    notes: Sequence[str]
 
 
 class GroupExplanation:
@@ -330,27 +354,27 @@ class GroupExplanation:
 
     def to_dict(self, *, changes: bool = True) -> dict[str, Any]:
         """Returns the documented form, ready for JSON: see docs/pod-groups.md."""
-        return {
-            "group": self.verdict.key,
-            "groupKind": self.verdict.kind,
-            "policy": self.policy,
-            "fits": self.fits,
-            "message": self.message,
-            "causes": [str(cause) for cause in self.causes],
-            "verdict": self.verdict.text,
-            "schedulerMessage": self.scheduler_message,
-            "scheduled": self.scheduled,
-            "waiting": self.waiting,
-            "placed": self.placed,
-            "pending": {info.pod.key: self.verdict.failures.get(info.uid, "") for info in self._waiting},
-            "refused": self.refused.to_dict(changes=False) if self.refused is not None else None,
-            "domain": self.domain,
-            "domains": [asdict(offer) for offer in self.domains],
-            "childGroups": [asdict(child) for child in self.child_groups],
-            "evictions": self.evictions.to_dict() if self.evictions is not None else None,
-            "changes": [change.to_dict() for change in self.changes] if changes else [],
-            "notes": self.notes,
-        }
+        return GroupExplained(
+            group=self.verdict.key,
+            group_kind=self.verdict.kind,
+            policy=self.policy,
+            fits=self.fits,
+            message=self.message,
+            causes=self.causes,
+            verdict=self.verdict.text,
+            scheduler_message=self.scheduler_message,
+            scheduled=self.scheduled,
+            waiting=self.waiting,
+            placed=self.placed,
+            pending={info.pod.key: self.verdict.failures.get(info.uid, "") for info in self._waiting},
+            refused=self.refused.to_dict(changes=False) if self.refused is not None else None,
+            domain=self.domain,
+            domains=self.domains,
+            child_groups=self.child_groups,
+            evictions=self.evictions,
+            changes=[change_document(change) for change in self.changes] if changes else [],
+            notes=self.notes,
+        ).to_dict()
 
     def _repr_html_(self) -> str:
         return rendering.part("group.html", self.to_dict())

@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+
+import msgspec
 
 from extender.engine import DecisionLimit
 from extender.errors import DeadlineExceeded, RuleUnanswered, TooExpensive, explained
 from extender.model.pod import Pod
 from extender.model.pod_groups import GroupName
 from extender.model.selectors import EVERYTHING, Selector
+from extender.offline.answers import Documented
+from extender.offline.codes import CauseCode
 from extender.offline.controllers.workloads import workload_name
-from extender.offline.documents.codes import CauseCode
 from extender.offline.explain.condition import SchedulerCondition
 from extender.offline.explain.explanation import Explanation
 from extender.offline.explain.group import GroupExplanation
-from extender.offline.groups import GroupVerdicts, root_name
+from extender.offline.groups import GroupKind, GroupVerdicts, root_name
 from extender.offline.html.charts import by_cause
 from extender.offline.remarks import other_scheduler
 from extender.offline.state import ClusterState
@@ -33,33 +34,32 @@ FITS = "fits on a node now"
 BESIDE_OTHERS = "no node can take it once the other members of its group are placed"
 
 
-@dataclass(frozen=True, slots=True)
-class PendingPod:
+class PendingPod(Documented, frozen=True):
     """A pending pod, and the reason why it is pending.
 
     Attributes:
         namespace: the namespace of the pod.
         name: the name of the pod.
-        since: when the pod was created; None if its object does not say.
+        since: when the pod was created (ISO 8601); None if its object does not say.
         code: the kind of cause, which stays the same if the scheduler's words change.
         cause: the most frequent reason that can change, such as missing room; else the most frequent reason of all.
         blocker: the cause and, if known, the numbers behind it.
         available: the number of nodes on which the pod could run now.
         nodes: the number of all nodes.
-        preempts: the node on which preemption would make room for the pod; empty if preemption does not help.
+        preempts: the node on which preemption would make room for the pod; None if preemption does not help.
         condition: what the pod's scheduler wrote, if it contradicts the cause; the blocker has it too.
         workload: what made the pod, such as `Deployment web`; empty if no controller did.
     """
 
     namespace: str
     name: str
-    since: datetime | None
+    since: str | None
     code: CauseCode
     cause: str
     blocker: str
     available: int
     nodes: int
-    preempts: str
+    preempts: str | None
     condition: SchedulerCondition | None = None
     workload: str = ""
 
@@ -70,19 +70,8 @@ class PendingPod:
             return "-"
         return f"{self.available}/{self.nodes}" + (f" (can preempt on {self.preempts})" if self.preempts else "")
 
-    def to_dict(self) -> dict[str, Any]:
-        """Returns a mapping of the attributes, ready for JSON."""
-        return {
-            **asdict(self),
-            "since": self.since.isoformat() if self.since else None,
-            "code": str(self.code),
-            "preempts": self.preempts or None,
-            "condition": self.condition.to_dict() if self.condition else None,
-        }
 
-
-@dataclass(frozen=True, slots=True)
-class PendingGroup:
+class PendingGroup(Documented, frozen=True):
     """A pod group with members that would not be placed now, and the cause.
 
     Attributes:
@@ -96,7 +85,7 @@ class PendingGroup:
         blocker: the reason why no further member fits, or why no scheduler tries the group.
     """
 
-    kind: str
+    kind: GroupKind
     namespace: str
     name: str
     policy: str
@@ -106,20 +95,12 @@ class PendingGroup:
     code: CauseCode
     blocker: str
 
-    def to_dict(self) -> dict[str, Any]:
-        """Returns a mapping of the attributes, ready for JSON."""
-        return {**asdict(self), "code": str(self.code)}
 
-
-class Pending(NamedTuple):
+class Pending(Documented, frozen=True):
     """The pending pods and pod groups of a cluster or a namespace."""
 
-    pods: list[PendingPod]
+    pods: list[PendingPod] = msgspec.field(name="pending")
     groups: list[PendingGroup]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns {"pending": [pod, ...], "groups": [group, ...]}, ready for JSON."""
-        return {"pending": [pod.to_dict() for pod in self.pods], "groups": [each.to_dict() for each in self.groups]}
 
 
 def pending(
@@ -239,10 +220,15 @@ def _judged(state: ClusterState, pod: Pod, groups: GroupVerdicts) -> PendingPod:
         raise
     except DeadlineExceeded as error:
         cause = _late_text(error)
-        since, workload = pod.metadata.creation_timestamp, workload_name(pod, state)
+        workload = workload_name(pod, state)
         return PendingPod(
-            pod.namespace, pod.name, since, CauseCode.NO_VERDICT, cause, cause, 0, 0, "", workload=workload
+            pod.namespace, pod.name, _created(pod), CauseCode.NO_VERDICT, cause, cause, 0, 0, None, workload=workload
         )
+
+
+def _created(pod: Pod) -> str | None:
+    created = pod.metadata.creation_timestamp
+    return created.isoformat() if created else None
 
 
 def _late_text(error: DeadlineExceeded) -> str:
@@ -277,18 +263,16 @@ def _summary(explanation: Explanation, state: ClusterState) -> PendingPod:
         blocker = f"{blocker}; its schedulerName is {scheduler}"
     if (condition := explanation.condition) is not None:
         blocker = str(condition) if code is CauseCode.FITS else f"{blocker}; {condition}"
-    preempts = decision.preemption.nominated_node if decision.preemption else None
-    since = pod.metadata.creation_timestamp
     return PendingPod(
         pod.namespace,
         pod.name,
-        since,
+        _created(pod),
         code,
         cause,
         blocker,
         len(decision.feasible),
         len(decision.nodes),
-        preempts or "",
+        decision.preemption.nominated_node if decision.preemption else None,
         explanation.condition,
         workload_name(pod, state),
     )
@@ -352,8 +336,8 @@ def as_text(
         for (position, _), *others in rows:
             pod = pods[position]
             name = f"{pod.name} and {len(others)} more of {pod.workload}" if others else pod.name
-            created = age_of(pod.since, now) if pod.since else "<unknown>"
+            created = age_of(datetime.fromisoformat(pod.since), now) if pod.since else "<unknown>"
             written = pod.condition.since if pod.condition else None
-            blocker = f"{pod.blocker} ({age_of(written, now)} ago)" if written else pod.blocker
+            blocker = f"{pod.blocker} ({age_of(datetime.fromisoformat(written), now)} ago)" if written else pod.blocker
             lines.append((f"  {pod.namespace}", name, created, pod.verdict, blocker))
         yield from aligned(lines)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations, product
-from typing import Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -17,12 +17,46 @@ from extender.errors import MalformedCluster
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.model.workloads import LimitRange
+from extender.offline.answers import Documented
 from extender.offline.manifests import limit_ranges
 from extender.offline.state import ClusterState
 
 _MOST_ELEMENTS = 6
 _MOST_CLAIMS_CHANGED = 2
+_KINDS = (
+    "requests|tolerations|node-selection|spread|pod-affinity|host-ports|node-name|volume-claim|device-claim|uncordon|"
+    "label-node|remove-pods|free-devices|add-node|min-count|topology|scheduling-gates|create-pods|create-group|"
+    "member-fields"
+)
+ChangeKind = Annotated[str, msgspec.Meta(pattern=rf"^({_KINDS})(\+({_KINDS}))*$")]
 Acceptance = Callable[[Pod], bool]
+
+
+class ChangedMembers(Documented, frozen=True):
+    """Members of a group that a change gives the same spec."""
+
+    pods: Sequence[str]
+    spec: dict[str, Any]
+
+
+class ChangeDocument(Documented, frozen=True, omit_defaults=True):
+    """A change as JSON; it has only the keys that this kind of change needs.
+
+    Attributes:
+        spec: the spec of the changed pod.
+        removed: the pods to remove, by `namespace/name`.
+        objects: the nodes, claims and other objects to create or update, as they are after the change.
+        members: the changed members of a pod group.
+    """
+
+    kind: ChangeKind
+    text: str
+    size: float
+    nodes: Sequence[str]
+    spec: dict[str, Any] | None = None
+    removed: Sequence[str] | None = None
+    objects: Sequence[dict[str, Any]] | None = None
+    members: Sequence[ChangedMembers] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,32 +90,24 @@ class SuggestedChange:
     members: tuple[Pod, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns {"kind", "text", "size", "nodes"}, and the following keys if the change needs them.
+        """Returns the change, ready for JSON: it has only the keys that this kind of change needs."""
+        return change_document(self).to_dict()
 
-        "spec" is the spec of the changed pod, "removed" the keys of the pods to remove, and "objects" the objects to
-        create or update. "members" is [{"pods": [key, ...], "spec"}]: the changed members of a group.
-        """
-        document: dict[str, Any] = {
-            "kind": self.kind,
-            "text": self.text,
-            "size": round(self.size, 4),
-            "nodes": list(self.nodes),
-        }
-        if self.pod is not None:
-            document["spec"] = msgspec.to_builtins(self.pod.spec)
-        if self.removed:
-            document["removed"] = list(self.removed)
-        if self.set_objects:
-            document["objects"] = [{"kind": type(obj).__name__, **msgspec.to_builtins(obj)} for obj in self.set_objects]
-        if self.members:
-            by_spec: dict[bytes, list[Pod]] = {}
-            for pod in self.members:
-                by_spec.setdefault(msgspec.json.encode(pod.spec), []).append(pod)
-            document["members"] = [
-                {"pods": [pod.key for pod in pods], "spec": msgspec.to_builtins(pods[0].spec)}
-                for pods in by_spec.values()
-            ]
-        return document
+
+def change_document(change: SuggestedChange) -> ChangeDocument:
+    by_spec: dict[bytes, list[str]] = {}
+    for pod in change.members:
+        by_spec.setdefault(msgspec.json.encode(pod.spec), []).append(pod.key)
+    return ChangeDocument(
+        change.kind,
+        change.text,
+        round(change.size, 4),
+        change.nodes,
+        spec=msgspec.to_builtins(change.pod.spec) if change.pod is not None else None,
+        removed=change.removed or None,
+        objects=[{"kind": type(each).__name__, **msgspec.to_builtins(each)} for each in change.set_objects] or None,
+        members=[ChangedMembers(keys, msgspec.json.decode(spec)) for spec, keys in by_spec.items()] or None,
+    )
 
 
 class PodStep(NamedTuple):

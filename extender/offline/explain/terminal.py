@@ -43,8 +43,8 @@ def summary(explanation: Explanation, *, changes: bool = True) -> Iterator[str]:
         yield printable(f"for the whole group: extender explain {namespace}/{group.kind.lower()}/{name}")
 
 
-def _ago(since: datetime | None) -> str:
-    return f", written {age_of(since, datetime.now(UTC))} ago" if since else ""
+def _ago(since: str | None) -> str:
+    return f", written {age_of(datetime.fromisoformat(since), datetime.now(UTC))} ago" if since else ""
 
 
 def group_summary(explanation: GroupExplanation, *, changes: bool = True) -> Iterator[str]:
@@ -145,8 +145,8 @@ def _winner(choice: Waterfall) -> Iterator[str]:
     if choice.ties > 1:
         tied = f", tied with {counted(choice.ties - 1, 'other node')}; the scheduler picks one at random"
     yield printable(f"would be placed on {choice.winner} ({choice.total} points{tied})")
-    if choice.runner_up:
-        differences = [f"{line.plugin} {line.difference:+}" for line in choice.lines if line.difference]
+    if choice.runner_up_total is not None:
+        differences = [f"{plugin} {line.difference:+}" for plugin, line in choice.plugins.items() if line.difference]
         yield printable(
             f"runner-up: {choice.runner_up} ({choice.runner_up_total} points); {choice.winner} leads by "
             f"{choice.total - choice.runner_up_total}: {listed(differences, _MOST_SCORES)}"

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from extender.offline.nodes import column
 from extender.runtime.text import rounded
 
 _CELL, _GAP = 10, 1
@@ -112,7 +111,7 @@ def by_free_resource(document: Mapping[str, Any], resource: str, moment: str = "
     `document` is what `offline.nodes.all_nodes` returns; `moment` is added to the title.
     """
     cells = []
-    for node, (allocatable, requested) in zip(document["nodes"], column(document, resource), strict=True):
+    for node, (allocatable, requested) in zip(document["nodes"], _column(document, resource), strict=True):
         free = max(allocatable - requested, 0)
         if not allocatable:
             shade, text = NONE, f"no {resource}"
@@ -201,3 +200,11 @@ def waterfall_steps(waterfall: Mapping[str, Any]) -> list[dict[str, Any]]:
         }
         for (plugin, line), before, after in zip(waterfall["plugins"].items(), ends[:-1], ends[1:], strict=True)
     ]
+
+
+def _column(document: Mapping[str, Any], resource: str) -> Sequence[tuple[int, int]]:
+    """Returns (allocatable, requested) of the resource for each node of the document; zeros for a missing resource."""
+    if resource not in document["resources"]:
+        return [(0, 0)] * len(document["nodes"])
+    position = document["resources"].index(resource)
+    return [(node["allocatable"][position], node["requested"][position]) for node in document["nodes"]]

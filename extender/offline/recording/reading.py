@@ -23,6 +23,7 @@ from extender.model.devices import PendingClaim
 from extender.model.kinds import ADMISSION_KINDS, DECODERS, KINDS
 from extender.model.meta import Object
 from extender.model.pod import Pod
+from extender.offline.answers import Documented
 from extender.offline.cluster import Cluster
 from extender.offline.policy_forms import AnyPolicy
 from extender.recording.lines import (
@@ -70,8 +71,7 @@ State = Mapping[tuple[str, str], ObjectLine]
 """(kind, key) -> the last recorded line of the object, for all objects of a cluster."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedStep:
+class RecordedStep(Documented, frozen=True):
     """One step of a recording.
 
     Attributes:
@@ -80,19 +80,13 @@ class RecordedStep:
         kind: change, call, attempt, group, plan, event, checkpoint or dropped.
         subject: the pod (namespace/name), or the object ("Node worker-1", "PodGroup ml/train").
         text: what happened, in one line.
-        line: the line of the recording.
     """
 
-    number: int
+    number: int = msgspec.field(name="step")
     at: float
     kind: str
     subject: str
     text: str
-    line: StepLine
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns {"step", "at", "kind", "subject", "text"}, ready for JSON."""
-        return {"step": self.number, "at": self.at, "kind": self.kind, "subject": self.subject, "text": self.text}
 
 
 def steps_of(lines: Sequence[StepLine], numbers: NodeNumbers) -> Iterator[RecordedStep]:
@@ -101,7 +95,7 @@ def steps_of(lines: Sequence[StepLine], numbers: NodeNumbers) -> Iterator[Record
     for number, line in enumerate(lines):
         with naming_step(number):
             kind, subject, text = _described(line, seen)
-        yield RecordedStep(number, line.at, kind, subject, text, line)
+        yield RecordedStep(number, line.at, kind, subject, text)
 
 
 @contextmanager

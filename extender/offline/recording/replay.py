@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
 
 from extender.engine import rule_errors
 from extender.engine.decision import Chosen, Failure
 from extender.errors import ConfigurationError
 from extender.framework.status import Refusal
 from extender.model.pod import Pod
-from extender.offline.frames import frame
+from extender.offline.answers import Documented, frame
 from extender.offline.html import rendering
 from extender.offline.policy_forms import AnyPolicy
 from extender.offline.recording.reading import RecordedStep, Recording, decoded_object, naming_step
@@ -58,22 +59,21 @@ Progress = Callable[[int, int], None]
 _MOST_NODES = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Documented, frozen=True):
     """One difference between a recorded decision and its replay.
 
     Attributes:
         recorded, replayed: the two outcomes. Each is a reason for refusal, the word `passes`, a score, a node, or
             victims.
         cause: the plugins that cause the difference. If scores differ, the points are added: "NodeResourcesFit +40".
-            "" if no plugin is found, for example because both decisions used the same rules.
+            None if no plugin is found, for example because both decisions used the same rules.
         nodes: the nodes to which the difference applies; empty if it applies to no node.
     """
 
     recorded: str
     replayed: str
-    cause: str = ""
-    nodes: Sequence[str] = field(default_factory=tuple)
+    cause: str | None = None
+    nodes: Sequence[str] = ()
 
 
 def filter_differences(line: CallLine, numbers: NodeNumbers, first: World, second: World) -> Iterator[Difference]:
@@ -134,7 +134,7 @@ def preempt_differences(line: CallLine, second: World) -> Iterator[Difference]:
     for node in dict.fromkeys((*recorded, *replayed)):
         before, after = recorded.get(node), replayed.get(node)
         if before != after:
-            yield Difference(_evicting(before), _evicting(after), "", [node])
+            yield Difference(_evicting(before), _evicting(after), None, [node])
 
 
 def bind_differences(line: CallLine, second: World) -> Iterator[Difference] | None:
@@ -146,7 +146,7 @@ def bind_differences(line: CallLine, second: World) -> Iterator[Difference] | No
     recorded = error.partition(UNFIT)[2] if UNFIT in error else ""
     if recorded == reason:
         return iter(())
-    return iter((Difference(recorded or PASSES, reason or PASSES, "", [binding.node]),))
+    return iter((Difference(recorded or PASSES, reason or PASSES, None, [binding.node]),))
 
 
 def attempt_differences(line: AttemptLine, first: World, second: World) -> Iterator[Difference]:
@@ -157,7 +157,7 @@ def attempt_differences(line: AttemptLine, first: World, second: World) -> Itera
         return
     pod = decoded_pod(line)
     chosen = decided.node_name if isinstance(decided, Chosen) else ""
-    cause = ""
+    cause = None
     if line.node:
         cause = _refusing(pod, line.node, first, second)
         if not cause and chosen:
@@ -203,7 +203,7 @@ def _node_differences(recorded: Mapping[str, str], replayed: Mapping[str, str]) 
         before, after = recorded.get(key), replayed.get(key)
         if before != after:
             nodes = [node for node in (before, after) if node]
-            yield Difference(f"{key}: {before or 'no node'}", f"{key}: {after or 'no node'}", "", nodes)
+            yield Difference(f"{key}: {before or 'no node'}", f"{key}: {after or 'no node'}", None, nodes)
 
 
 # ---- the words for a verdict
@@ -254,24 +254,24 @@ def _in_words(message: str, nominated_node: str, victims: Sequence[str]) -> str:
 # ---- causes
 
 
-def _refusing(pod: Pod, node: str, first: World, second: World) -> str:
-    """Returns the plugins that refuse the node; "" if `first` and `second` give the same verdict on the node."""
+def _refusing(pod: Pod, node: str, first: World, second: World) -> str | None:
+    """Returns the plugins that refuse the node; None if `first` and `second` give the same verdict on the node."""
     if first is second:
-        return ""
+        return None
     return _differing(first.refusal(pod, node), second.refusal(pod, node))
 
 
-def _differing(before: Refusal | None, after: Refusal | None) -> str:
+def _differing(before: Refusal | None, after: Refusal | None) -> str | None:
     if before == after:
-        return ""
+        return None
     refusals = [refusal for refusal in (before, after) if refusal is not None]
     return ", ".join(dict.fromkeys(refusal.plugin or "PreFilter" for refusal in refusals))
 
 
-def _points(pod: Pod, node: str, first: World, second: World, names: Sequence[str]) -> str:
+def _points(pod: Pod, node: str, first: World, second: World, names: Sequence[str]) -> str | None:
     """Returns how much `second` changes each plugin's score of the node, such as "NodeResourcesFit +40"."""
     if first is second:
-        return ""
+        return None
     before, after = first.scores(pod, names), second.scores(pod, names)
     plugins = dict.fromkeys((*before, *after))
     return _listed(
@@ -279,13 +279,13 @@ def _points(pod: Pod, node: str, first: World, second: World, names: Sequence[st
     )
 
 
-def _preferring(pod: Pod, before: str, after: str, first: World, second: World) -> str:
+def _preferring(pod: Pod, before: str, after: str, first: World, second: World) -> str | None:
     """Returns how much `second` changes each plugin's preference for node `after` over node `before`.
 
     "NodeResourcesFit +40" means that the plugin's score for `after`, minus its score for `before`, grows by 40.
     """
     if first is second:
-        return ""
+        return None
 
     def leads(world: World) -> Mapping[str, int]:
         return {plugin: on.get(after, 0) - on.get(before, 0) for plugin, on in world.scores(pod).items()}
@@ -294,48 +294,31 @@ def _preferring(pod: Pod, before: str, after: str, first: World, second: World) 
     return _listed({plugin: new.get(plugin, 0) - old.get(plugin, 0) for plugin in dict.fromkeys((*old, *new))})
 
 
-def _listed(points: Mapping[str, int]) -> str:
+def _listed(points: Mapping[str, int]) -> str | None:
     moved = sorted(((name, by) for name, by in points.items() if by), key=lambda pair: -abs(pair[1]))
-    return ", ".join(f"{name} {by:+}" for name, by in moved[:_MOST_PLUGINS])
+    return ", ".join(f"{name} {by:+}" for name, by in moved[:_MOST_PLUGINS]) or None
 
 
-def as_dict(difference: Difference) -> dict[str, Any]:
-    return {
-        "recorded": difference.recorded,
-        "replayed": difference.replayed,
-        "cause": difference.cause or None,
-        "nodes": list(difference.nodes),
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class ChangedDecision:
+class ChangedDecision(Documented, frozen=True):
     """A decision that differs when made again.
 
     Attributes:
-        step: the recorded step of the decision.
+        step: the number of the decision's step in the recording.
+        at: when it was made, in seconds since the epoch.
         what: a verb; or "plan", filter's plan for a pod group; or "attempt" or "group", the scheduling loop's decision
             about a pod or a pod group.
+        pod: the pod (namespace/name), or the group ("PodGroup ml/train").
         differences: the differences between the recorded decision and the repeated one.
     """
 
-    step: RecordedStep
+    step: int
+    at: float
     what: str
+    pod: str
     differences: Sequence[Difference]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Returns {"step", "at", "what", "pod", "differences": [{"recorded", "replayed", "cause", "nodes"}]}."""
-        return {
-            "step": self.step.number,
-            "at": self.step.at,
-            "what": self.what,
-            "pod": self.step.subject,
-            "differences": [as_dict(difference) for difference in self.differences],
-        }
 
-
-@dataclass(frozen=True, slots=True)
-class ReplayResult:
+class ReplayResult(Documented, frozen=True):
     """The outcome of a replay.
 
     Attributes:
@@ -353,15 +336,6 @@ class ReplayResult:
     def __repr__(self) -> str:
         return f"ReplayResult({len(self.changed)} of {counted(sum(self.decided.values()), 'decision')} differ)"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the form that docs/record-and-replay.md describes, ready for JSON."""
-        return {
-            "decided": dict(self.decided),
-            "leftOut": dict(self.left_out),
-            "changed": [decision.to_dict() for decision in self.changed],
-            "notes": list(self.notes),
-        }
-
     def to_frame(self) -> pd.DataFrame:
         """Returns a DataFrame with a row for each difference: step, at, what, pod, recorded, replayed, cause, nodes.
 
@@ -374,7 +348,7 @@ class ReplayResult:
     def _repr_html_(self) -> str:
         head = ("STEP", "DECISION", "POD", "RECORDED", "REPLAYED", "CAUSE")
         rows = [
-            (decision.step.number, decision.what, decision.step.subject, one.recorded, one.replayed, one.cause)
+            (decision.step, decision.what, decision.pod, one.recorded, one.replayed, one.cause or "")
             for decision in self.changed
             for one in decision.differences
         ]
@@ -477,7 +451,7 @@ class _Replay:
                 else:
                     begun = True
                     self._change(item.number, line)
-        changed = sorted(self._changed, key=lambda decision: decision.step.number)
+        changed = sorted(self._changed, key=lambda decision: decision.step)
         return ReplayResult(dict(self._decided), dict(self._left_out), changed, list(self._notes()))
 
     def _items(self) -> Iterator[_Item]:
@@ -525,7 +499,8 @@ class _Replay:
             return
         self._decided[what] += 1
         if differences:
-            self._changed.append(ChangedDecision(self._recording.steps[number], what, differences))
+            step = self._recording.steps[number]
+            self._changed.append(ChangedDecision(number, step.at, what, step.subject, differences))
 
     def _differences(self, line: DecisionLine) -> Iterator[Difference] | None:
         """Makes the decision again and returns the differences; None if the decision cannot be made again."""
@@ -577,8 +552,7 @@ def as_text(result: ReplayResult, *, every: bool = False) -> Iterator[str]:
     yield from (printable(f"note: {note}") for note in result.notes)
     lines: list[Cells] = [("STEP", "TIME", "DECISION", "POD", "RECORDED", "REPLAYED", "CAUSE", "NODES")]
     for decision in result.changed:
-        step = decision.step
-        begin = (str(step.number), _time(step.at), decision.what, step.subject)
+        begin = (str(decision.step), _time(decision.at), decision.what, decision.pod)
         lines += [
             (*begin, one.recorded, one.replayed, one.cause or "-", listed(one.nodes, _MOST_NODES) or "-")
             for one in decision.differences

@@ -9,6 +9,7 @@ from typing import Any
 
 from extender.engine import Decision
 from extender.framework.profile import Profiles
+from extender.offline.recording.replay import ChangedDecision, Difference, ReplayResult
 from extender.offline.state import ClusterState
 from extender.policy.kubernetes_versions import by_name, changes, upgraded
 from extender.preemption import Candidate
@@ -83,23 +84,12 @@ class UpgradeResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the form of a replay (docs/record-and-replay.md), with a step for each pod that changes."""
-        return {
-            "decided": {"pod": self.judged},
-            "leftOut": {},
-            "changed": [
-                {
-                    "step": number,
-                    "at": 0.0,
-                    "what": "pod",
-                    "pod": each.pod,
-                    "differences": [
-                        {"recorded": each.before, "replayed": each.after, "cause": each.cause, "nodes": []}
-                    ],
-                }
-                for number, each in enumerate(self.changed)
-            ],
-            "notes": [*map(_sentence, self.causes().items()), *self.notes],
-        }
+        changed = [
+            ChangedDecision(number, 0.0, "pod", each.pod, [Difference(each.before, each.after, each.cause)])
+            for number, each in enumerate(self.changed)
+        ]
+        notes = [*map(_sentence, self.causes().items()), *self.notes]
+        return ReplayResult({"pod": self.judged}, {}, changed, notes).to_dict()
 
 
 def check(

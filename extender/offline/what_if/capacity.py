@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import msgspec
 import numpy as np
 from msgspec.structs import replace
 
@@ -18,6 +17,7 @@ from extender.model.devices import DeviceClass
 from extender.model.pod import Pod, PodSchedulingGroup
 from extender.model.pod_groups import PodGroup, PodGroupStatus
 from extender.offline import direct_binding
+from extender.offline.answers import Documented, frame
 from extender.offline.claims import (
     add_claims_like,
     create_companions,
@@ -32,7 +32,6 @@ from extender.offline.claims import (
 from extender.offline.controllers.daemon_sets import daemon_on, nodes_of_daemons
 from extender.offline.controllers.workloads import replicas_of
 from extender.offline.explain.explanation import Explanation, Reason
-from extender.offline.frames import frame
 from extender.offline.groups import fitting_placed, nodes_in
 from extender.offline.html import rendering
 from extender.offline.manifests.admission import Admitted
@@ -52,12 +51,12 @@ ALONE = "its PodGroup is not a gang of this cluster, so its pods are counted one
 MOST_PODS = 100_000
 
 
-class GangCapacity(msgspec.Struct, frozen=True, rename="camel"):
+class GangCapacity(Documented, frozen=True):
     """The number of whole gangs of one template that fit.
 
     Attributes:
         size: the number of pods of each gang.
-        count: the number of gangs.
+        count: the number of whole gangs that fit.
         topology_key: the node label that all pods of a gang must share; None if there is no such constraint.
         by_domain: value of the label `topology_key` -> the number of gangs; empty if there is no constraint.
     """
@@ -108,7 +107,7 @@ def lacking(state: ClusterState, leaf: Leaf) -> list[Reason]:
         return Explanation(state, pod, nodes=nodes_in(state, refused.domains)).reasons
 
 
-class Capacity(msgspec.Struct, frozen=True, rename="camel"):
+class Capacity(Documented, frozen=True):
     """The number of pods of the given templates that a cluster can still take.
 
     Attributes:
@@ -137,11 +136,6 @@ class Capacity(msgspec.Struct, frozen=True, rename="camel"):
     def total(self) -> int:
         """The number of pods that fit, added up over all templates."""
         return sum(self.pods.values())
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns {"pods", "byNode", "byZone", "exhausted": {template: [reason, ...]}, "limited", "notes", "gangs"}."""
-        document: dict[str, Any] = msgspec.to_builtins(self)
-        return document
 
     def to_frame(self) -> pd.DataFrame:
         """Returns a DataFrame with a row for each template and node: template, node, pods.

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from extender.framework.profile import Profiles
 from extender.model.pod import Pod
-from extender.offline.frames import frame
+from extender.offline.answers import Documented, frame
 from extender.offline.html import rendering
 from extender.offline.state import ClusterState
 from extender.offline.what_if.result import (
     MEASURES,
     GroupCount,
     GroupPlace,
+    Simulated,
     SimulationResult,
     by_place,
+    group_count,
     simulate_once,
     summary,
 )
@@ -38,60 +41,33 @@ _GROUP_ROWS = {
 
 
 class EndState(StrEnum):
-    """The state of a pod at the end of a simulation."""
+    """The state of a pod at the end of a simulation.
+
+    A lost pod was evicted or removed with its node, and no controller recreates it.
+    """
 
     PLACED = "placed"
     PENDING = "pending"
     LOST = "lost"
 
 
-@dataclass(frozen=True, slots=True)
-class PodOutcome:
-    """The state of a pod at the end of one simulation.
-
-    Attributes:
-        state: placed, pending or lost. A lost pod was evicted or removed with its node, and no controller recreates it.
-        node: the pod's node; None unless the pod is placed.
-    """
-
-    state: EndState
-    node: str | None = None
-
-    def __str__(self) -> str:
-        return self.node or self.state
-
-
-PENDING = PodOutcome(EndState.PENDING)
-LOST = PodOutcome(EndState.LOST)
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
+class Moved(Documented, frozen=True):
     """A pod with different outcomes under two configurations.
 
     Attributes:
         pod: the pod, as `namespace/name`.
-        first: the outcome under the first configuration.
-        second: the outcome under the second configuration.
+        first, second: the pod's node under each configuration; None unless the pod is placed.
+        first_outcome, second_outcome: "placed", "pending" or "lost".
     """
 
     pod: str
-    first: PodOutcome
-    second: PodOutcome
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns {"pod", "first": node or None, "firstOutcome": an EndState, "second", "secondOutcome"}."""
-        return {
-            "pod": self.pod,
-            "first": self.first.node,
-            "firstOutcome": str(self.first.state),
-            "second": self.second.node,
-            "secondOutcome": str(self.second.state),
-        }
+    first: str | None
+    first_outcome: EndState
+    second: str | None
+    second_outcome: EndState
 
 
-@dataclass(frozen=True, slots=True)
-class MovedGroup:
+class MovedGroup(Documented, frozen=True):
     """A pod group for which the two configurations place different numbers of members.
 
     Attributes:
@@ -103,14 +79,9 @@ class MovedGroup:
     first: GroupCount
     second: GroupCount
 
-    def to_dict(self) -> dict[str, Any]:
-        """Returns {"group", "first", "second"}, see GroupCount."""
-        return {"group": self.group, "first": self.first.to_dict(), "second": self.second.to_dict()}
 
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """The results of two simulations of the same pods with the same seed, under two configurations.
+class Compared(Documented, frozen=True, kw_only=True):
+    """The same pods under two configurations, as commands print it.
 
     Attributes:
         first, second: the two results.
@@ -118,23 +89,21 @@ class Comparison:
         plugins: plugin -> the mean, over the moved pods, of the score of the pod's second node minus the score of its
             first node. Both scores are those of the second configuration before any pod is placed. A pod counts only
             if it fits on both nodes. The larger the value, the more the plugin has moved pods.
+        moved_groups: the pod groups for which the two simulations place different numbers of members.
     """
+
+    moved: Sequence[Moved]
+    moved_groups: Sequence[MovedGroup]
+    plugins: Mapping[str, float]
+    first: Simulated
+    second: Simulated
+
+
+class Comparison(Compared, frozen=True, kw_only=True):
+    """The results of two simulations of the same pods with the same seed, under two configurations."""
 
     first: SimulationResult
     second: SimulationResult
-    moved: Sequence[Moved]
-    plugins: Mapping[str, float]
-
-    @property
-    def moved_groups(self) -> list[MovedGroup]:
-        """The pod groups for which the two simulations place different numbers of members."""
-        first = {each.group: each for each in self.first.groups}
-        second = {each.group: each for each in self.second.groups}
-        both = [
-            MovedGroup(key, first.get(key, GroupCount(key)), second.get(key, GroupCount(key)))
-            for key in sorted(first.keys() | second.keys())
-        ]
-        return [each for each in both if each.first != each.second]
 
     def __repr__(self) -> str:
         return (
@@ -144,13 +113,7 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns a JSON object with the attributes; "first" and "second" are as in SimulationResult.to_dict."""
-        return {
-            "moved": [each.to_dict() for each in self.moved],
-            "movedGroups": [each.to_dict() for each in self.moved_groups],
-            "plugins": dict(self.plugins),
-            "first": self.first.to_dict(),
-            "second": self.second.to_dict(),
-        }
+        return msgspec.convert(self, Compared, from_attributes=True).to_dict()
 
     def to_frame(self) -> pd.DataFrame:
         """Returns a DataFrame with a row for each moved pod: pod, first, firstOutcome, second, secondOutcome.
@@ -167,9 +130,9 @@ class Comparison:
         `names` are the names of the two configurations.
         """
         after = [
-            (f"under {name}", result.after.nodes) for name, result in zip(names, (self.first, self.second), strict=True)
+            (f"under {name}", result.moments[1]) for name, result in zip(names, (self.first, self.second), strict=True)
         ]
-        return [("before", self.first.before.nodes), *after]
+        return [("before", self.first.moments[0]), *after]
 
     def _repr_html_(self) -> str:
         return rendering.part("comparison.html", self.to_dict(), names=("first", "second"), choices=(), maps=())
@@ -190,16 +153,32 @@ def compare(
     """Simulates the scenario under both configurations and compares the results. Raises the errors of `simulate`."""
     one, other = (simulate_once(state, scenario, seed, profiles, progress) for profiles in (first, second))
     pods = {**one.pods, **other.pods}
-    outcomes = [Moved(key, _outcome(key, one), _outcome(key, other)) for key in pods]
-    moved = [outcome for outcome in outcomes if outcome.first != outcome.second]
-    return Comparison(one, other, moved, _decisive_plugins(state.copy(second), moved, pods))
+    outcomes = [Moved(key, *_outcome(key, one), *_outcome(key, other)) for key in pods]
+    moved = [each for each in outcomes if (each.first, each.first_outcome) != (each.second, each.second_outcome)]
+    return Comparison(
+        moved=moved,
+        moved_groups=_moved_groups(one.groups, other.groups),
+        plugins=_decisive_plugins(state.copy(second), moved, pods),
+        first=one,
+        second=other,
+    )
 
 
-def _outcome(key: str, result: SimulationResult) -> PodOutcome:
+def _moved_groups(first: Sequence[GroupCount], second: Sequence[GroupCount]) -> list[MovedGroup]:
+    before, after = ({each.group: each for each in groups} for groups in (first, second))
+    both = [
+        MovedGroup(key, before.get(key, group_count(key)), after.get(key, group_count(key)))
+        for key in sorted(before.keys() | after.keys())
+    ]
+    return [each for each in both if each.first != each.second]
+
+
+def _outcome(key: str, result: SimulationResult) -> tuple[str | None, EndState]:
+    """Returns the pod's node and its state at the end of a simulation."""
     pod = result.pods.get(key)
     if pod is None:
-        return LOST
-    return PodOutcome(EndState.PLACED, pod.node_name) if pod.node_name else PENDING
+        return None, EndState.LOST
+    return (pod.node_name, EndState.PLACED) if pod.node_name else (None, EndState.PENDING)
 
 
 def _decisive_plugins(state: ClusterState, moved: Sequence[Moved], pods: Mapping[str, Pod]) -> dict[str, float]:
@@ -211,7 +190,7 @@ def _decisive_plugins(state: ClusterState, moved: Sequence[Moved], pods: Mapping
     sums: Counter[str] = Counter()
     scored = 0
     for outcome in moved[:_MOST_SCORED]:
-        nodes = outcome.first.node, outcome.second.node
+        nodes = outcome.first, outcome.second
         if nodes[0] is None or nodes[1] is None:
             continue
         decision = state.engine.decide(pods[outcome.pod].placed_on(""))
@@ -254,7 +233,10 @@ def as_text(comparison: Comparison, names: tuple[str, str], *, every: bool = Fal
         rows = ((each.group, f"{each.first} on a node", f"{each.second} on a node") for each in groups)
         yield from cut([("POD GROUP", *names), *rows], None if every else MOST_ROWS, " groups")
         yield ""
-    lines = [("POD", *names), *((m.pod, str(m.first), str(m.second)) for m in comparison.moved)]
+    lines = [
+        ("POD", *names),
+        *((m.pod, m.first or m.first_outcome, m.second or m.second_outcome) for m in comparison.moved),
+    ]
     yield from cut(lines, None if every else MOST_ROWS, " pods")
     if comparison.plugins:
         points = ", ".join(f"{name} {value:+g}" for name, value in comparison.plugins.items())

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from extender.framework.profile import Profiles
 from extender.framework.topology import ZONE
 from extender.model.pod import Pod
+from extender.offline.answers import Documented, frame
 from extender.offline.controllers.workloads import in_order
-from extender.offline.frames import frame
 from extender.offline.html import rendering
-from extender.offline.nodes import all_nodes, column
+from extender.offline.nodes import all_nodes
 from extender.offline.remarks import remarks_on
 from extender.offline.state import ClusterState
 from extender.offline.what_if.budgets import NOT_ALLOWED
@@ -35,7 +36,7 @@ MEASURES = {
     "zoneImbalance": "deviation between zones",
     "fragmentation": "fragmentation",
 }
-"""The title of each key of `Balance.to_dict`, for people."""
+"""The title of each measure in the document of a `Balance`, for people."""
 
 Amounts = NDArray[np.float64]
 
@@ -48,8 +49,7 @@ class GroupPlace(StrEnum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True)
-class GroupCount:
+class GroupCount(Documented, frozen=True):
     """The members of one PodGroup at the end of a simulation.
 
     Attributes:
@@ -57,25 +57,22 @@ class GroupCount:
         placed: the number of members on a node.
         waiting: the number of members without a node.
         lost: the number of members that were evicted and that no controller recreates.
+        place: says if all members of the group have a node, some of them, or none.
     """
 
     group: str
-    placed: int = 0
-    waiting: int = 0
-    lost: int = 0
+    placed: int
+    waiting: int
+    lost: int
+    place: GroupPlace
 
     def __str__(self) -> str:
         return f"{self.placed} of {self.placed + self.waiting + self.lost}"
 
-    @property
-    def place(self) -> GroupPlace:
-        if not self.placed:
-            return GroupPlace.NONE
-        return GroupPlace.PART if self.waiting or self.lost else GroupPlace.WHOLE
 
-    def to_dict(self) -> dict[str, Any]:
-        """Returns {"group", "placed", "waiting", "lost", "place"}."""
-        return {**asdict(self), "place": str(self.place)}
+def group_count(group: str, placed: int = 0, waiting: int = 0, lost: int = 0) -> GroupCount:
+    some = GroupPlace.PART if waiting or lost else GroupPlace.WHOLE
+    return GroupCount(group, placed, waiting, lost, some if placed else GroupPlace.NONE)
 
 
 def group_counts(pods: Mapping[str, Pod], lost: Mapping[str, int]) -> list[GroupCount]:
@@ -83,7 +80,7 @@ def group_counts(pods: Mapping[str, Pod], lost: Mapping[str, int]) -> list[Group
     placed = Counter(pod.group_key for pod in pods.values() if pod.node_name)
     waiting = Counter(pod.group_key for pod in pods.values() if not pod.node_name)
     keys = {key for key in (*placed, *waiting, *lost) if key is not None}
-    return [GroupCount(key, placed[key], waiting[key], lost.get(key, 0)) for key in sorted(keys)]
+    return [group_count(key, placed[key], waiting[key], lost.get(key, 0)) for key in sorted(keys)]
 
 
 def by_place(groups: Sequence[GroupCount]) -> dict[GroupPlace, int]:
@@ -108,8 +105,7 @@ def incomplete(groups: Sequence[GroupCount]) -> Iterator[Cells]:
         yield from ((each.group, str(each.placed), str(each.waiting), str(each.lost)) for each in rows)
 
 
-@dataclass(frozen=True, slots=True)
-class Balance:
+class Balance(Documented, frozen=True):
     """Measures of how fully and evenly the nodes are used; each is a share between 0 and 1, by resource.
 
     Attributes:
@@ -117,36 +113,14 @@ class Balance:
         imbalance: the standard deviation of the nodes' utilisation.
         zone_imbalance: the standard deviation of the zones' utilisation.
         fragmentation: the share of the free resources that is on nodes without room for one more pod of average size.
-        nodes: the nodes as `offline.nodes.all_nodes` describes them, for maps.
+        by_node: the utilisation of each node.
     """
 
     utilisation: dict[str, float]
     imbalance: dict[str, float]
     zone_imbalance: dict[str, float]
     fragmentation: dict[str, float]
-    nodes: Mapping[str, Any] = field(repr=False)
-
-    @property
-    def by_node(self) -> dict[str, dict[str, float]]:
-        """Node -> resource -> the share of the node's resource that pods request; 0 if the node offers none."""
-        columns = {name: column(self.nodes, name) for name in _MEASURED}
-        return {
-            node["name"]: {name: _share(pairs[position][1], pairs[position][0]) for name, pairs in columns.items()}
-            for position, node in enumerate(self.nodes["nodes"])
-        }
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns {"utilisation", "imbalance", "zoneImbalance", "fragmentation"}, each {resource: share}, and "nodes".
-
-        "nodes" has each node's utilisation: {name: {resource: share}}.
-        """
-        return {
-            "utilisation": self.utilisation,
-            "imbalance": self.imbalance,
-            "zoneImbalance": self.zone_imbalance,
-            "fragmentation": self.fragmentation,
-            "nodes": self.by_node,
-        }
+    by_node: dict[str, dict[str, float]] = msgspec.field(name="nodes")
 
 
 def balance_of(state: ClusterState) -> Balance:
@@ -161,12 +135,16 @@ def balance_of(state: ClusterState) -> Balance:
     for name in _MEASURED:
         full |= free[name] < requested[name].sum() / pods
     zones = _zone_of_each_node(state)
+    by_node = {
+        node.name: {name: _share(requested[name][row], allocatable[name][row]) for name in _MEASURED}
+        for row, node in enumerate(state.nodes())
+    }
     return Balance(
         {name: _share(requested[name].sum(), allocatable[name].sum()) for name in _MEASURED},
         {name: _deviation(requested[name], allocatable[name]) for name in _MEASURED},
         {name: _deviation(_by_zone(zones, requested[name]), _by_zone(zones, allocatable[name])) for name in _MEASURED},
         {name: _share(free[name][full].sum(), free[name].sum()) for name in _MEASURED},
-        all_nodes(state),
+        dict(sorted(by_node.items())),
     )
 
 
@@ -191,8 +169,7 @@ def _share(part: float, whole: float) -> float:
     return round(float(part / whole), 4) if whole else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class DrainEffect:
+class DrainEffect(Documented, frozen=True):
     """The effect of a drain: the differences between two simulations, with and without the drain.
 
     Attributes:
@@ -200,45 +177,27 @@ class DrainEffect:
         remaining: the pods that are pending at the end only with the drain.
         lost: the pods that are lost only with the drain.
         remaining_without: the pods that are pending at the end without the drain.
+        summary: the numbers of these pods as a sentence.
     """
 
     evicted: Sequence[str]
     remaining: Sequence[str]
     lost: Sequence[str]
     remaining_without: Sequence[str]
-
-    def __str__(self) -> str:
-        lost = f", {len(self.lost)} lost" if self.lost else ""
-        return (
-            f"because of the drain: {len(self.evicted)} evicted, {len(self.remaining)} pending{lost}; "
-            f"without it: {len(self.remaining_without)} pending"
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns {"evicted", "remaining", "lost", "remainingWithout"}, each a list of pods, and "summary"."""
-        return {
-            "evicted": list(self.evicted),
-            "remaining": list(self.remaining),
-            "lost": list(self.lost),
-            "remainingWithout": list(self.remaining_without),
-            "summary": str(self),
-        }
+    summary: str
 
 
-@dataclass(frozen=True, slots=True)
-class SimulationResult:
-    """The outcome of a simulation for every pod that was to be placed.
+class Simulated(Documented, frozen=True, kw_only=True):
+    """The outcome of a simulation, as commands print it.
 
     Attributes:
         placements: the pods that got a node, in the order in which they were placed.
-        remaining: pods that got no node -> the reason, in the scheduler's words.
+        remaining: the pods that got no node, and why, in the scheduler's words.
         evictions: the evicted pods in order of eviction; pods that were placed again are also in `placements`.
         lost: the evicted pods that no controller recreates.
         kept: pods that stay on a drained node because no PodDisruptionBudget allows their eviction -> the node.
         notes: remarks for people, such as defaults that were filled in.
         before, after: how fully and evenly the nodes are used before and after the simulation.
-        zones: node -> zone, for the nodes in `placements`.
-        pods: every pod of the cluster at the end, by `namespace/name`; pods without a node are pending.
         groups: the members of each PodGroup that have a node, wait or are lost.
         drain: what the drain does, compared with the same scenario without it; None if nothing is drained.
     """
@@ -246,22 +205,30 @@ class SimulationResult:
     placements: Sequence[Placement]
     remaining: Mapping[str, str]
     evictions: Sequence[Eviction]
+    lost: Sequence[str]
     kept: Mapping[str, str]
+    groups: Sequence[GroupCount]
+    drain: DrainEffect | None
     notes: Sequence[str]
     before: Balance
     after: Balance
+
+
+class SimulationResult(Simulated, frozen=True, kw_only=True):
+    """The outcome of a simulation for every pod that was to be placed; the attributes of `Simulated`, and more.
+
+    Attributes:
+        zones: node -> zone, for the nodes in `placements`.
+        pods: every pod of the cluster at the end, by `namespace/name`; pods without a node are pending.
+        moments: the nodes before and after the simulation, as `offline.nodes.all_nodes` describes them, for maps.
+    """
+
     zones: Mapping[str, str]
     pods: Mapping[str, Pod]
-    groups: Sequence[GroupCount] = ()
-    drain: DrainEffect | None = None
+    moments: tuple[Mapping[str, Any], Mapping[str, Any]]
 
     def __repr__(self) -> str:
         return f"SimulationResult({summary(self)})"
-
-    @property
-    def lost(self) -> list[str]:
-        """The evicted pods that no controller recreates."""
-        return [eviction.pod for eviction in self.evictions if not eviction.comes_back]
 
     @property
     def complete(self) -> bool:
@@ -277,33 +244,20 @@ class SimulationResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the documented form, ready for JSON: see docs/what-if.md."""
-        return {
-            "placements": [{"pod": p.pod, "node": p.node, "previous": p.previous or None} for p in self.placements],
-            "remaining": dict(self.remaining),
-            "evictions": [
-                {"pod": e.pod, "node": e.node, "cause": e.cause, "comesBack": e.comes_back} for e in self.evictions
-            ],
-            "lost": self.lost,
-            "kept": dict(self.kept),
-            "groups": [each.to_dict() for each in self.groups],
-            "drain": self.drain.to_dict() if self.drain else None,
-            "notes": list(self.notes),
-            "before": self.before.to_dict(),
-            "after": self.after.to_dict(),
-        }
+        return msgspec.convert(self, Simulated, from_attributes=True).to_dict()
 
     def to_frame(self) -> pd.DataFrame:
         """Returns a DataFrame with a row for each pod that was to be placed: pod, node, previous and reason.
 
         `node` is None for a pod that is still pending, and `reason` says why. Raises ExtenderError without pandas.
         """
-        placed = [{"pod": each.pod, "node": each.node, "previous": each.previous} for each in self.placements]
+        placed = [{"pod": each.pod, "node": each.node, "previous": each.previous or ""} for each in self.placements]
         remaining = [{"pod": pod, "node": None, "reason": reason} for pod, reason in self.remaining.items()]
         return frame([*placed, *remaining], ("pod", "node", "previous", "reason"))
 
     def maps(self) -> list[tuple[str, Mapping[str, Any]]]:
         """Returns (title, nodes) for the maps on a page: the nodes before and after the simulation."""
-        return [("before", self.before.nodes), ("after", self.after.nodes)]
+        return list(zip(("before", "after"), self.moments, strict=True))
 
     def _repr_html_(self) -> str:
         return rendering.part("simulation.html", self.to_dict(), maps=())
@@ -332,17 +286,19 @@ def simulate(
     if not scenario.drain:
         return result
     without = simulate_once(state, replace(scenario, drain=()), seed, profiles)
-    return replace(result, drain=_effect(result, without))
+    return msgspec.structs.replace(result, drain=_effect(result, without))
 
 
 def _effect(result: SimulationResult, without: SimulationResult) -> DrainEffect:
     evicted_without = {eviction.pod for eviction in without.evictions}
-    return DrainEffect(
-        evicted=[each.pod for each in result.evictions if each.pod not in evicted_without],
-        remaining=[pod for pod in result.remaining if pod not in without.remaining],
-        lost=[pod for pod in result.lost if pod not in without.lost],
-        remaining_without=list(without.remaining),
+    evicted = [each.pod for each in result.evictions if each.pod not in evicted_without]
+    remaining = [pod for pod in result.remaining if pod not in without.remaining]
+    lost = [pod for pod in result.lost if pod not in without.lost]
+    text = (
+        f"because of the drain: {len(evicted)} evicted, {len(remaining)} pending"
+        f"{f', {len(lost)} lost' if lost else ''}; without it: {len(without.remaining)} pending"
     )
+    return DrainEffect(evicted, remaining, lost, list(without.remaining), text)
 
 
 def simulate_once(
@@ -354,30 +310,28 @@ def simulate_once(
 ) -> SimulationResult:
     """Does the same as `simulate`, but does not compute the effect of a drain."""
     simulation = Simulation(state.copy(profiles), seed, progress)
-    before = balance_of(simulation.state)
-    simulation.add(in_order(simulation.state.pending))
+    state, log = simulation.state, simulation.log
+    before, nodes_before = balance_of(state), all_nodes(state)
+    simulation.add(in_order(state.pending))
     notes = apply(scenario, simulation)
     simulation.settle()
-    notes += remarks_on(simulation.state, list(simulation.tried.values()))
-    return result_of(simulation, before, notes)
-
-
-def result_of(simulation: Simulation, before: Balance, notes: Sequence[str] = ()) -> SimulationResult:
-    """Returns the outcome of a simulation so far; `before` says how the nodes were used at its start."""
-    state, log = simulation.state, simulation.log
+    notes += remarks_on(state, list(simulation.tried.values()))
     nodes = {placement.node for placement in log.placements.values()}
     pods = {key: info.pod for key, info in state.infos.items()}
     return SimulationResult(
         placements=list(log.placements.values()),
         remaining={info.pod.key: log.reasons.get(info.pod.key, "") for info in in_order(state.pending)},
         evictions=list(log.evictions),
+        lost=[eviction.pod for eviction in log.evictions if not eviction.comes_back],
         kept=log.kept,
+        groups=group_counts(pods, log.lost_members),
+        drain=None,
         notes=notes,
         before=before,
         after=balance_of(state),
         zones={name: state.node(name).labels.get(ZONE, "") for name in nodes if state.has_node(name)},
         pods=pods,
-        groups=group_counts(pods, log.lost_members),
+        moments=(nodes_before, all_nodes(state)),
     )
 
 
@@ -392,7 +346,7 @@ def as_text(result: SimulationResult, *, every: bool = False) -> Iterator[str]:
     """Yields lines of text: placements, pending pods, evictions and balance. Long lists are cut unless `every`."""
     yield summary(result)
     if result.drain:
-        yield str(result.drain)
+        yield result.drain.summary
     yield from (printable(f"note: {note}") for note in result.notes)
     most = None if every else MOST_ROWS
     if placed := result.placements:
@@ -426,7 +380,7 @@ def _placed_rows(placements: Sequence[Placement]) -> list[Cells]:
     """Returns a table of the placed pods; with a column for the previous nodes if there are any."""
     if not any(each.previous for each in placements):
         return [("POD", "NODE"), *((each.pod, each.node) for each in placements)]
-    return [("POD", "NODE", "EVICTED FROM"), *((each.pod, each.node, each.previous) for each in placements)]
+    return [("POD", "NODE", "EVICTED FROM"), *((each.pod, each.node, each.previous or "") for each in placements)]
 
 
 def _pending_rows(remaining: Mapping[str, str], *, every: bool) -> list[Cells]:
@@ -447,7 +401,7 @@ def _new_node(eviction: Eviction, nodes: Mapping[str, str]) -> str:
     return nodes.get(eviction.pod, "none yet") if eviction.comes_back else "lost: no controller recreates it"
 
 
-def _balance(result: SimulationResult) -> Iterator[str]:
+def _balance(result: Simulated) -> Iterator[str]:
     before, after = result.before.to_dict(), result.after.to_dict()
     lines: list[Cells] = [("", "CPU BEFORE", "AFTER", "MEMORY BEFORE", "AFTER")]
     for key, title in MEASURES.items():

@@ -22,6 +22,7 @@ from extender.model.meta import Condition
 from extender.model.pod import Pod, PodStatus
 from extender.model.workloads import PodDisruptionBudget
 from extender.offline import direct_binding
+from extender.offline.answers import Documented
 from extender.offline.claim_usage import release, reserve
 from extender.offline.claims import missing_templates, with_claims
 from extender.offline.controllers.replicas import (
@@ -58,23 +59,21 @@ Progress = Callable[[int, int], None]
 """A function that is called with the number of pods handled so far and the total."""
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(Documented, frozen=True):
     """A pod that was placed.
 
     Attributes:
         pod: the pod, as `namespace/name`.
         node: the node on which it was placed.
-        previous: the node from which the pod was evicted before; "" if the pod was not evicted.
+        previous: the node from which the pod was evicted before; None if the pod was not evicted.
     """
 
     pod: str
     node: str
-    previous: str = ""
+    previous: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Eviction:
+class Eviction(Documented, frozen=True):
     """A pod that was evicted.
 
     Attributes:
@@ -185,7 +184,7 @@ class Simulation:
         objection = direct_binding.objection(pod, self.state)
         if objection is None:
             self.state.add_info(twin(info, _starting_on(node_name, pod)))
-            self.log.placements[pod.key] = Placement(pod.key, node_name, "")
+            self.log.placements[pod.key] = Placement(pod.key, node_name)
         else:
             self.state.add_info(PodInfo(pod.placed_on("")))
             self.log.reasons[pod.key] = f"spec.nodeName binds it to {node_name}, but {objection}"
@@ -338,7 +337,7 @@ class Simulation:
         placed = self._placed(info, chosen.node_name)
         self.state.add_info(placed)
         key = info.pod.key
-        self.log.placements[key] = Placement(key, chosen.node_name, self._previous_nodes.get(key, ""))
+        self.log.placements[key] = Placement(key, chosen.node_name, self._previous_nodes.get(key))
         self.log.reasons.pop(key, None)
         self._queue.done(info.uid)
         self._queue.move(Change(ASSIGNED_POD_ADD, None, placed))

@@ -81,7 +81,8 @@ def test_a_pod_that_fits_is_explained_by_node_and_scores() -> None:
 def test_the_waterfall_adds_up() -> None:
     choice = explained(make_pod("p").req(cpu="1").obj(), *NODES).waterfall
     assert choice is not None
-    assert sum(line.difference for line in choice.lines) == choice.total - choice.runner_up_total
+    assert choice.runner_up_total is not None
+    assert sum(line.difference for line in choice.plugins.values()) == choice.total - choice.runner_up_total
 
 
 @pytest.mark.parametrize(

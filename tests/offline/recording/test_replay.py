@@ -35,7 +35,7 @@ def policy(path: Path, profile: str) -> Path:
     return path
 
 
-def causes(result: ReplayResult, what: str) -> set[tuple[str, str, str]]:
+def causes(result: ReplayResult, what: str) -> set[tuple[str, str, str | None]]:
     """(recorded, replayed, cause) of the verb's differences."""
     found = (one for each in result.changed if each.what == what for one in each.differences)
     return {(one.recorded, one.replayed, one.cause) for one in found}
@@ -77,7 +77,7 @@ def test_a_score_that_another_policy_gives_is_the_cause(tmp_path: Path) -> None:
     record_timeline(tmp_path / "recording.jsonl", "names")
     result = replay(tmp_path / "recording.jsonl", policy(tmp_path / "next.yaml", FULL_FIRST))
     assert {each.what for each in result.changed} == {"prioritize"}
-    assert {cause.split()[0] for _, _, cause in causes(result, "prioritize")} == {"NodeResourcesFit"}
+    assert {str(cause).split()[0] for _, _, cause in causes(result, "prioritize")} == {"NodeResourcesFit"}
 
 
 def test_decisions_on_dropped_changes_are_left_out_and_later_ones_are_not(tmp_path: Path) -> None:

@@ -90,4 +90,4 @@ def test_another_policy_chooses_other_nodes_and_says_by_which_plugin(tmp_path: P
     differences = [one for each in result.changed for one in each.differences]
     assert differences
     assert all(one.recorded != one.replayed for one in differences)
-    assert any(one.cause.startswith("NodeResourcesFit +") for one in differences)
+    assert any((one.cause or "").startswith("NodeResourcesFit +") for one in differences)

@@ -455,9 +455,10 @@ def test_the_effect_of_a_drain_is_separate_from_what_waited_before() -> None:
         remaining=["default/web-1", "default/web-2"],
         lost=[],
         remaining_without=["default/waiting"],
+        summary="because of the drain: 2 evicted, 2 pending; without it: 1 pending",
     )
     lines = list(as_text(result))
-    assert lines[1] == "because of the drain: 2 evicted, 2 pending; without it: 1 pending"
+    assert lines[1] == result.drain.summary
     assert lines[1] in result.to_html()
     assert simulated(*NODES, waiting).drain is None
 

@@ -1,9 +1,15 @@
-"""Converts results to pandas DataFrames. pandas is an optional dependency; only these functions import it."""
+"""Defines the base of all answers: the fields of an answer are the keys of its JSON document.
+
+The published schemas come from the same fields (`extender.cli.schemas`). pandas is an optional dependency, which only
+this module imports.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
 
 from extender.errors import ExtenderError
 from extender.offline.html import rendering
@@ -12,12 +18,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Documented(Protocol):
-    """A result that `to_dict` converts to a document."""
+class Documented(msgspec.Struct, frozen=True, rename="camel"):
+    """An answer, or a part of one. The section "Attributes" of its docstring describes its keys in the schema."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the result as a mapping of its attributes, ready for JSON."""
-        ...
+        """Returns a mapping of the attributes, ready for JSON; names are written like `runnerUp`."""
+        document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))  # `to_builtins` would keep tuples
+        return document
 
 
 _Result = TypeVar("_Result", bound=Documented)

@@ -1,6 +1,6 @@
 """Adds an apiVersion and a kind to the documents that commands print for `-o json` and `-o yaml`.
 
-`extender.offline.documents.schemas` describes each kind, and `extender reference schema KIND` prints the description.
+`extender.cli.schemas` has the shape of each kind, and `extender reference schema KIND` prints the description.
 """
 
 from __future__ import annotations
