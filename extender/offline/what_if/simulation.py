@@ -249,9 +249,12 @@ class Simulation:
     def evict(self, info: PodInfo, cause: str) -> None:
         """Removes a pod from its node. If a controller would recreate it, a new pod of the same name is queued.
 
-        If the pod's Job fails because of it, the Job's other pods are removed, too.
+        If the pod's Job fails because of it, the Job's other pods are removed, too. A pod that has been removed in this
+        way is not evicted again.
         """
         pod = info.pod
+        if (current := self.state.infos.get(pod.key)) is None or current.uid != info.uid:
+            return
         had_job = is_of_running_job(pod, self.state)
         comes_back = recreates(pod, self.state)
         self._take_away(info, cause, comes_back=comes_back)

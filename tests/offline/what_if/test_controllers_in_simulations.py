@@ -183,6 +183,13 @@ def test_a_job_without_completions_makes_no_more_pods_once_one_has_succeeded() -
     assert simulated(*NODES, job, replica("w0", kind="Job").obj(), drain=["na"]).lost == ["default/w0"]
 
 
+@pytest.mark.parametrize("scenario", [{"drain": ["na"]}, {"remove_nodes": ["na"]}], ids=["drain", "removal"])
+def test_the_pods_of_a_failed_job_are_lost_once(scenario: dict[str, Any]) -> None:
+    pods = [replica(f"w{number}", kind="Job").obj() for number in range(3)]
+    result = simulated(*NODES, workload("Job", 3, "1", backoffLimit=0), *pods, **scenario)
+    assert (evicted(result), result.remaining) == (["w0", "w1", "w2"], {})
+
+
 def test_a_job_that_fails_takes_along_the_pods_that_wait() -> None:
     pods = [replica("w0", kind="Job").obj(), replica("w1", "", kind="Job", phase="Pending", conditions=None).obj()]
     result = simulated(NODES[0], workload("Job", 2, "1", backoffLimit=0), *pods, drain=["na"])
