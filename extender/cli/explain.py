@@ -143,8 +143,8 @@ def _one_name(_: click.Context, __: click.Parameter, words: Sequence[str]) -> st
     "--filename",
     type=FILE,
     metavar="FILE",
-    help="Pod, Deployment, Job ... to explain; -: standard input. What no placement reads is not checked here:"
-    " `kubectl apply --dry-run=server`",
+    help="Pod, Deployment, Job ... to explain, in a file or folder; -: standard input. What no placement reads is not"
+    " checked here: `kubectl apply --dry-run=server`",
 )
 @partial(source_options, namespace_of="POD, if its name has none, and of the pods to list")
 @switch("-A", "--all-namespaces", help="list the pending pods of all namespaces (the default without -n)")

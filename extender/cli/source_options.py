@@ -129,23 +129,22 @@ class Source:
             raise
 
     def workloads(self, filenames: Sequence[Path]) -> list[Workload]:
-        """Returns the pods and templates in these files. A file may be gzipped, and `-` is standard input.
+        """Returns the pods and templates in these files, and in the files of these folders.
+
+        A file may be gzipped, and `-` is standard input. All of them are one input, as for `kubectl apply -f A -f B`.
 
         Raises:
             ConfigurationError: standard input is given more than once, for files or the cluster.
             MalformedInput: a file has no pods or templates.
             OSError: a file cannot be read.
         """
-        from extender.offline.manifests.templates import read_workloads
-        from extender.snapshots.files import read
+        from extender.offline.manifests.templates import read_files
+        from extender.snapshots.files import read_texts
 
         if [*map(str, filenames), str(self.cluster)].count("-") > 1:
             raise ConfigurationError(["-f - and --cluster - cannot both read standard input"])
-        return [
-            workload
-            for path in filenames
-            for workload in read_workloads(read(path), str(path), self.default_namespace())
-        ]
+        texts = [text for path in filenames for text in read_texts(path)]
+        return read_files(texts, self.default_namespace()) if texts else []
 
     def default_namespace(self) -> str:
         """Returns the namespace of objects without a namespace: --namespace, or the context's, or `default`."""

@@ -38,8 +38,8 @@ _FILENAMES = click.option(
     multiple=True,
     type=FILE,
     metavar="FILE",
-    help="Pod, Deployment, Job ... to place; -: standard input. What no placement reads is not checked here:"
-    " `kubectl apply --dry-run=server`",
+    help="Pod, Deployment, Job ... to place, in a file or folder; -: standard input. What no placement reads is not"
+    " checked here: `kubectl apply --dry-run=server`",
 )
 _OBJECT_FILES = (".json", ".yaml", ".yml", ".gz")
 _SEED = click.option("--seed", type=int, default=0, show_default=True, help="decides between nodes with the same score")

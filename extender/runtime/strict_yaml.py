@@ -1,11 +1,12 @@
-"""Reads users' YAML as kubectl and kube-scheduler do, but with limited depth and aliases, and no duplicate keys.
+"""Reads users' YAML as kubectl and kube-scheduler do, but with limited depth and aliases.
 
 Scalars have the types that Go's YAML 1.1 library gives them, and pass through JSON there: dates stay strings, and 16.0
-is the number 16. One exception: `y` and `n` are text, because they are good names, unless `load_first` reads them.
+is the number 16. Keys become strings after that: in `1.10: a` the key is "1.1", in `on: a` it is "true". One exception:
+`y` and `n` are text, because they are good names, unless `load_first` reads them.
 Source: go.yaml.in/yaml/v2 resolve.go, sigs.k8s.io/yaml.
 
 Values are built from the parser's events, because libyaml's composer overflows the stack on deep nesting and ends the
-process (seen with 300,000 brackets). Keys are always strings, as in JSON: in `on: 1` the key is "on".
+process (seen with 300,000 brackets).
 """
 
 from __future__ import annotations
@@ -68,14 +69,18 @@ def load_first(text: bytes | str) -> tuple[object, bool]:
         return document, True
 
 
-def load_all(text: bytes | str, letters: Mapping[str, object] = MappingProxyType({})) -> Iterator[object]:
+def load_all(
+    text: bytes | str, letters: Mapping[str, object] = MappingProxyType({}), repeated: list[str] | None = None
+) -> Iterator[object]:
     """Yields the documents in `text`. Raises MalformedInput, as `load` does, when it reaches a mistake.
 
     Args:
         letters: further words without quotes that are not text -> their values.
+        repeated: gets each key that a mapping has already, with its line; its last value counts. Without it, such a key
+            is a mistake.
     """
     try:
-        yield from _Builder(yaml.parse(text, yaml.CSafeLoader), letters).documents()
+        yield from _Builder(yaml.parse(text, yaml.CSafeLoader), letters, repeated).documents()
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         note = " (this is not valid YAML)" if isinstance(error, _SYNTAX_ERRORS) else ""
@@ -91,9 +96,10 @@ def load_all(text: bytes | str, letters: Mapping[str, object] = MappingProxyType
 class _Builder:
     """Builds the values of one YAML stream from the parser's events."""
 
-    def __init__(self, events: Iterator[_NodeEvent], letters: Mapping[str, object]) -> None:
+    def __init__(self, events: Iterator[_NodeEvent], letters: Mapping[str, object], repeated: list[str] | None) -> None:
         self._events = events
         self._letters = letters
+        self._repeated = repeated
         self._anchors: dict[str, tuple[object, int]] = {}  # anchor -> (its value, the number of values in it)
         self._built = 0
         self._from_aliases = 0
@@ -133,11 +139,11 @@ class _Builder:
         mapping: dict[str, object] = {}
         merged: dict[str, object] = {}
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
-            if not isinstance(event, yaml.ScalarEvent):
-                raise _fault(event, "expected text as the key")
-            key: str = event.value
+            key = self._key(event, depth)
             if key in mapping:
-                raise _fault(event, f"duplicate key {key}")
+                if self._repeated is None:
+                    raise _fault(event, f"duplicate key {key}")
+                self._repeated.append(f"{key} in line {event.start_mark.line + 1}")
             value = self._value(next(self._events), depth)
             if key == _MERGE and event.implicit[0]:
                 for each in value if isinstance(value, list) else [value]:
@@ -147,6 +153,15 @@ class _Builder:
             else:
                 mapping[key] = value
         return {**merged, **mapping} if merged else mapping
+
+    def _key(self, event: _NodeEvent, depth: int) -> str:
+        """Returns the key as text, as sigs.k8s.io/yaml writes it into JSON."""
+        value = self._node(event, depth) if isinstance(event, yaml.ScalarEvent) else None
+        if value is None:
+            raise _fault(event, "expected text as the key")
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        return f"{value:g}" if isinstance(value, float) else str(value)
 
     def _sequence(self, depth: int) -> list[object]:
         sequence = []

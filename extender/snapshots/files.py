@@ -6,12 +6,10 @@ Writes a cluster as one JSON list, with all kinds and fields that scheduling rea
 from __future__ import annotations
 
 import gzip
-import json
 import logging
-import re
 import sys
 import zlib
-from codecs import BOM_UTF16_BE, BOM_UTF16_LE, getincrementaldecoder
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE, getincrementaldecoder
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,11 +20,18 @@ from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 
-from extender.errors import MalformedCluster, MalformedInput
+from extender.errors import MalformedCluster
 from extender.model.kinds import ADMISSION_KINDS, DECODERS, KINDS, OFFLINE_KINDS, Kind, read_custom
 from extender.model.meta import CustomObject, Object
 from extender.model.redaction import Redaction, without_manifests
-from extender.runtime import strict_yaml
+from extender.snapshots.documents import (
+    NO_OBJECT,
+    common_fields,
+    is_object,
+    leading_json,
+    objects_in,
+    yaml_documents,
+)
 from extender.snapshots.objects import READ_KINDS, to_object, with_defaults
 from extender.snapshots.wording import plain
 
@@ -35,11 +40,8 @@ MOST_YAML_BYTES = 128 * 1024 * 1024
 _PIECE_BYTES = 16 * 1024 * 1024
 _BEGINNING_BYTES = 4096
 STDIN = Path("-")
-_BLANK = re.compile(r"\s*")
 _EMPTY = "the file is empty; expected YAML or JSON, as `kubectl get -o yaml` prints it"
 _EXPECTED = "expected the output of `kubectl get nodes,pods -A -o yaml`"
-_NO_OBJECT = "expected an object with kind, apiVersion and metadata"
-_OBJECT_FIELDS = frozenset(("kind", "metadata", "items"))
 _ALONE_USELESS = OFFLINE_KINDS.keys() - KINDS.keys() - ADMISSION_KINDS.keys()  # workloads, in a file for -f
 _SUFFIXES = (".json", ".yaml", ".yml")
 
@@ -56,19 +58,29 @@ class StoredCluster(NamedTuple):
     kubernetes_version: str
 
 
+class Text(NamedTuple):
+    """What a file holds, and whether it was found in a folder, where files without objects are left out."""
+
+    source: str
+    data: bytes
+    in_folder: bool = False
+
+
 @dataclass(slots=True)
 class _Selection:
-    """The kinds to read, how many objects of other kinds were left out, and the version that a list records."""
+    """The kinds to read, what was remarkable or left out, and the version that a list records."""
 
     kinds: Mapping[str, Kind]
     kubernetes_version: str = ""
+    remarks: list[str] = field(default_factory=list)
     left_out: Counter[tuple[str, str]] = field(default_factory=Counter)  # (kind, apiVersion) -> how many
 
     def leave_out(self, kind: str, api_version: object) -> None:
         self.left_out[kind, str(api_version)] += 1
 
     def notes(self) -> Iterator[str]:
-        """Yields a note on each kind that has the name of a kind that is read, but another group or version."""
+        """Yields the remarks, and a note on each kind that has the name of a kind that is read, but another version."""
+        yield from self.remarks
         for (kind, api_version), count in self.left_out.items():
             if kind in self.kinds:
                 expected = self.kinds[kind].api_version
@@ -95,7 +107,7 @@ def read_snapshot(path: Path, watch: Sequence[Kind] = (), notes: list[str] | Non
     A file, which may be gzipped, holds one or more documents; a document is an object or a list of objects. In a
     directory, as `kubectl cluster-info dump` writes one, .yaml, .yml and .json files are read, also with .gz appended.
     Files there that hold no objects, such as Chart.yaml, and a chart's templates are left out. Kinds that scheduling
-    does not read are left out and logged. If a key occurs twice, YAML is refused; in JSON the last value counts.
+    does not read are left out and logged. If a key occurs twice, the last value counts; for YAML, a note says so.
 
     Args:
         watch: further kinds to read, for users' rules.
@@ -123,8 +135,9 @@ def read_snapshot(path: Path, watch: Sequence[Kind] = (), notes: list[str] | Non
     useless = Counter(type(obj).__name__ for _, obj in placed_objects if type(obj).__name__ in _ALONE_USELESS)
     if useless.total() == len(placed_objects) and (useless or left_out or without_objects or chart_templates):
         useless.update({kind: count for (kind, _), count in left_out.items()})
-        kinds = ", ".join(f"{count} {kind}" for kind, count in useless.items()) or "no objects"
-        raise MalformedCluster(f"{path}: the file has {kinds}, but no node or pod; {_EXPECTED}")
+        kinds = ", ".join(f"{count} {kind}" for kind, count in useless.items())
+        content = f"the file has {kinds}, but" if kinds else "there is"
+        raise MalformedCluster(f"{path}: {content} no node or pod; {_EXPECTED}")
     for (kind, api_version), count in left_out.items():
         logger.info(
             "objects left out, because no rule reads them file=%s kind=%s version=%s count=%s",
@@ -150,10 +163,10 @@ def _is_chart_template(file: Path) -> bool:
     return any((folder.parent / "Chart.yaml").is_file() for folder in folders)
 
 
-def _files(path: Path) -> list[Path]:
+def _files(path: Path, pattern: str = "**/*") -> list[Path]:
     if not path.is_dir():
         return [path]
-    files = sorted(file for file in path.rglob("*") if _plain_suffix(file) in _SUFFIXES and file.is_file())
+    files = sorted(file for file in path.glob(pattern) if _plain_suffix(file) in _SUFFIXES and file.is_file())
     if not files:
         raise MalformedCluster(f"{path}: no file in this directory ends in {', '.join(_SUFFIXES)} (or .gz)")
     return files
@@ -165,29 +178,46 @@ def _plain_suffix(file: Path) -> str:
 
 def _objects(file: Path, selection: _Selection) -> Iterator[PlacedObject]:
     data = read(file)
-    if data.lstrip()[:1] == b"{":
-        try:
-            for document in _json_documents(data):
-                yield from _from_json(file, document, selection)
-            return
-        except msgspec.DecodeError as error:
-            if _plain_suffix(file) == ".json":
-                reason = "the file is cut off; create or copy it again" if "truncated" in str(error) else error
-                raise MalformedCluster(f"{file}: {reason}") from None
-        except RecursionError as error:
-            raise MalformedCluster(f"{file}: {error}") from None
-    if len(data) > MOST_YAML_BYTES:
+    values, rest, fault = leading_json(data)
+    try:
+        for value in values:
+            if not is_object(_FIELDS.decode(value)):
+                raise _NoObjects(f"{file}: {NO_OBJECT}")
+            yield from _from_json(str(file), value, _Head(), selection)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise MalformedCluster(f"{file}: {error}") from None
+    if rest and fault and _plain_suffix(file) == ".json" and not rest.lstrip().startswith(b"---"):
         raise MalformedCluster(
-            f"{file}: {len(data)} bytes of YAML are more than the limit of {MOST_YAML_BYTES}; JSON files may be larger"
+            f"{file}: {'the file is cut off; create or copy it again' if 'truncated' in fault else fault}"
         )
-    if not _is_text(data):
+    if len(rest) > MOST_YAML_BYTES:
+        raise MalformedCluster(
+            f"{file}: {len(rest)} bytes of YAML are more than the limit of {MOST_YAML_BYTES}; JSON files may be larger"
+        )
+    if not _is_text(rest):
         raise MalformedCluster(f"{file}: not a text file; expected YAML or JSON, which may be gzipped")
-    yield from _from_yaml(file, data, selection)
+    if rest:
+        yield from _from_yaml(file, rest, selection, is_first=not values)
+
+
+def read_texts(path: Path) -> list[Text]:
+    """Returns the text of a file or of standard input, or those of the files in a folder, but not of folders in it.
+
+    Raises MalformedCluster, OSError.
+    """
+    in_folder = path.is_dir()
+    texts = []
+    for file in _files(path, "*"):
+        try:
+            texts.append(Text(str(file), read(file), in_folder))
+        except _NoObjects:
+            if not in_folder:
+                raise
+            texts.append(Text(str(file), b"", in_folder))
+    return texts
 
 
 def _is_text(data: bytes) -> bool:
-    if data[:2] in (BOM_UTF16_LE, BOM_UTF16_BE):
-        return True
     decoder = getincrementaldecoder("utf-8")()
     try:
         decoder.decode(data[:_BEGINNING_BYTES])
@@ -197,7 +227,10 @@ def _is_text(data: bytes) -> bool:
 
 
 def read(file: Path) -> bytes:
-    """Returns the content of a file or of standard input (`-`), uncompressed. Raises MalformedCluster, OSError."""
+    """Returns the content of a file or of standard input (`-`), uncompressed, and in UTF-8 without a byte order mark.
+
+    Raises MalformedCluster, OSError.
+    """
     if file == STDIN and sys.stdin is None:
         raise MalformedCluster(f"{file}: standard input is closed")
     if file != STDIN and file.stat().st_size > MOST_JSON_BYTES:
@@ -214,9 +247,11 @@ def read(file: Path) -> bytes:
             ) from None
     if len(data) > MOST_JSON_BYTES:
         raise MalformedCluster(f"{file}: more than the limit of {MOST_JSON_BYTES} bytes")
+    if data[:2] in (BOM_UTF16_LE, BOM_UTF16_BE):  # as PowerShell writes it
+        data = data.decode("utf-16", "replace").encode()
     if not data.strip():
         raise _NoObjects(f"{file}: {_EMPTY}")
-    return data
+    return data.removeprefix(BOM_UTF8)
 
 
 @contextmanager
@@ -240,71 +275,41 @@ def _read_at_most(stream: BinaryIO | gzip.GzipFile, size: int) -> bytes:
     return b"".join(pieces)
 
 
-def _json_documents(data: bytes) -> Iterator[bytes]:
-    """Yields each JSON value in the text; there may be several, such as the output of several kubectl calls."""
-    try:
-        msgspec.json.decode(data, type=msgspec.Raw)
-    except msgspec.DecodeError as error:
-        if "trailing characters" not in str(error):
-            raise
-        yield from _one_after_another(data, error)
-    else:
-        yield data
-
-
-def _one_after_another(data: bytes, error: msgspec.DecodeError) -> Iterator[bytes]:
-    decoder, text, begin = json.JSONDecoder(), data.decode("utf-8", "surrogateescape"), 0
-    while (begin := _BLANK.match(text, begin).end()) < len(text):  # type: ignore[union-attr]  # the pattern always matches
-        try:
-            end = decoder.raw_decode(text, begin)[1]
-        except (ValueError, RecursionError):
-            raise error from None
-        yield text[begin:end].encode("utf-8", "surrogateescape")
-        begin = end
-
-
 # ---- JSON, decoded directly into the model: 10,000 pods take a fraction of a second
 
 
 class _Head(msgspec.Struct, rename="camel", gc=False):
     kind: str = ""
     api_version: str = ""
-    items: list[msgspec.Raw] | None = None
+    items: msgspec.Raw = msgspec.Raw(b"")
     kubernetes_version: str = ""
 
 
 _HEAD = msgspec.json.Decoder(_Head)
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ITEMS = msgspec.json.Decoder(list[msgspec.Raw] | None)
 
 
-def _from_json(file: Path, data: bytes, selection: _Selection) -> Iterator[PlacedObject]:
+def _from_json(place: str, data: bytes | msgspec.Raw, common: _Head, selection: _Selection) -> Iterator[PlacedObject]:
+    """Reads an object, or the objects of a list; an object may leave out what is in `common`."""
     try:
         head = _HEAD.decode(data)
-        items = head.items if head.items is not None and head.kind.endswith("List") else None
-        if items is not None and head.kubernetes_version:
-            selection.kubernetes_version = head.kubernetes_version
-        if not head.kind and not _OBJECT_FIELDS & msgspec.json.decode(data).keys():
-            raise _NoObjects(f"{file}: {_NO_OBJECT}")
-        if items is None:
-            yield from _one_from_json(str(file), data, head, selection)
-        for number, item in enumerate(items or ()):
-            place = f"{file}: items[{number}]"
-            try:
-                own = _HEAD.decode(item)
-            except msgspec.ValidationError as error:
-                raise MalformedCluster(f"{place}: {plain(error, msgspec.json.decode(item))}") from None
-            # The items of a PodList may leave out what all have in common; those of a v1 List may not.
-            common = _Head() if head.kind == "List" else _Head(head.kind.removesuffix("List"), head.api_version)
-            own = _Head(own.kind or common.kind, own.api_version or common.api_version)
-            yield from _one_from_json(place, item, own, selection)
     except msgspec.ValidationError as error:
-        raise MalformedCluster(f"{file}: {plain(error, msgspec.json.decode(data))}") from None
-    except (RecursionError, UnicodeDecodeError) as error:
-        raise MalformedCluster(f"{file}: {error}") from None
+        raise MalformedCluster(f"{place}: {plain(error, msgspec.json.decode(data))}") from None
+    kind, api_version = head.kind or common.kind, head.api_version or common.api_version
+    if not (kind.endswith("List") and bytes(memoryview(head.items)[:1]) in (b"[", b"n")):
+        yield from _one_from_json(place, data, _Head(kind, api_version), selection)
+        return
+    if kind == "List" and head.kubernetes_version:
+        selection.kubernetes_version = head.kubernetes_version
+    of_items = msgspec.convert(common_fields(kind, api_version), _Head)
+    for number, item in enumerate(_ITEMS.decode(head.items) or ()):
+        yield from _from_json(f"{place}: items[{number}]", item, of_items, selection)
 
 
 def _one_from_json(place: str, data: bytes | msgspec.Raw, head: _Head, selection: _Selection) -> Iterator[PlacedObject]:
     if not head.kind:
-        raise MalformedCluster(f"{place}: {_NO_OBJECT}")
+        raise MalformedCluster(f"{place}: {NO_OBJECT}")
     kind = selection.kinds.get(head.kind)
     if kind is None:
         selection.leave_out(head.kind, head.api_version)
@@ -340,40 +345,17 @@ def _one(place: str, item: Mapping[str, object], selection: _Selection) -> Itera
 # ---- YAML
 
 
-def _from_yaml(file: Path, data: bytes, selection: _Selection) -> Iterator[PlacedObject]:
-    is_empty = has_objects = True
-    try:
-        documents = list(strict_yaml.load_all(data))
-        is_empty = all(document is None for document in documents)
-        has_objects = any(isinstance(each, dict) and _OBJECT_FIELDS & each.keys() for each in documents)
-        for number, document in enumerate(documents if has_objects else (), 1):
-            place = f"{file}: document {number}"
-            if isinstance(document, dict) and document.get("kind") == "List" and "kubernetesVersion" in document:
-                selection.kubernetes_version = str(document["kubernetesVersion"])
-            for item_place, item in _items(place, document):
-                yield from _one(item_place, item, selection)
-    except MalformedCluster:
-        raise
-    except MalformedInput as error:
-        raise MalformedCluster(f"{file}: {error}") from None
-    if is_empty:
+def _from_yaml(file: Path, data: bytes, selection: _Selection, *, is_first: bool) -> Iterator[PlacedObject]:
+    documents = yaml_documents(data, str(file), selection.remarks)
+    if is_first and all(document is None for document in documents):
         raise _NoObjects(f"{file}: {_EMPTY}")
-    if not has_objects:
-        raise _NoObjects(f"{file}: document 1: {_NO_OBJECT}")
-
-
-def _items(place: str, document: object) -> Iterator[tuple[str, Mapping[str, object]]]:
-    if document is None:  # the document between two separators is empty
-        return
-    if not isinstance(document, dict):
-        raise MalformedCluster(f"{place}: {_NO_OBJECT}")
-    kind, items = document.get("kind"), document.get("items")
-    if not (isinstance(kind, str) and kind.endswith("List") and isinstance(items, list | None)):
-        yield place, document
-        return
-    of_items = {} if kind == "List" else {"kind": kind.removesuffix("List"), "apiVersion": document.get("apiVersion")}
-    for number, item in enumerate(items or ()):
-        yield f"{place}: items[{number}]", {**of_items, **item} if isinstance(item, dict) else item
+    if is_first and not any(map(is_object, documents)):
+        raise _NoObjects(f"{file}: document 1: {NO_OBJECT}")
+    for number, document in enumerate(documents, 1):
+        if isinstance(document, dict) and document.get("kind") == "List" and "kubernetesVersion" in document:
+            selection.kubernetes_version = str(document["kubernetesVersion"])
+        for place, item in objects_in(f"{file}: document {number}", document) if document is not None else ():
+            yield from _one(place, item, selection)
 
 
 def _check_unique(objects: list[PlacedObject]) -> None:

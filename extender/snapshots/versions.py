@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from extender.errors import MalformedCluster
+from extender.model.kinds import OFFLINE_KINDS
 
 Fields = Mapping[str, Any]
 WORKLOADS: Mapping[str, str] = {
@@ -127,7 +128,14 @@ def applied(item: Fields, api_version: str, place: str) -> Fields | None:
     return {**change(item), "apiVersion": api_version}
 
 
+_VERSIONS = (*WORKLOADS.values(), *(kind.api_version for kind in OFFLINE_KINDS.values()), *(key[0] for key in _RETIRED))
+_GROUPS = frozenset(version.rpartition("/")[0] for version in _VERSIONS)
+
+
 def is_kubernetes(api_version: str) -> bool:
-    """Returns True if the API group is one of Kubernetes itself, such as apps or storage.k8s.io."""
+    """Returns True if the API group may have kinds of Kubernetes itself that are read, such as apps.
+
+    The domain `k8s.io` alone says nothing: scheduling.sigs.k8s.io is another project's group.
+    """
     group = api_version.rpartition("/")[0]
-    return "." not in group or group.endswith(".k8s.io")
+    return "." not in group or group in _GROUPS

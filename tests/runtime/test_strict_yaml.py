@@ -26,9 +26,13 @@ def nested(depth: int) -> list[object]:
         pytest.param("a: 1\nb: [x, 2.5, true, null, ~]", {"a": 1, "b": ["x", 2.5, True, None, None]}, id="scalars"),
         pytest.param("a: '1'\nb: \"true\"", {"a": "1", "b": "true"}, id="quotes make text"),
         pytest.param(
-            "at: 2026-11-21T09:00:00Z\non: 2026-11-21", {"at": "2026-11-21T09:00:00Z", "on": "2026-11-21"}, id="dates"
+            "at: 2026-11-21T09:00:00Z\nday: 2026-11-21", {"at": "2026-11-21T09:00:00Z", "day": "2026-11-21"}, id="dates"
         ),
-        pytest.param("1: a\nyes: b", {"1": "a", "yes": "b"}, id="keys are text as written"),
+        pytest.param(
+            "1: a\nyes: b\n1.10: c\n010: d\n1_000: e\ny: f\n'no': g",
+            {"1": "a", "true": "b", "1.1": "c", "8": "d", "1000": "e", "y": "f", "no": "g"},
+            id="keys become text as in Go",
+        ),
         pytest.param("a: 16.0\nb: 1e3\nc: 0o17\nd: 1_000", {"a": 16, "b": 1000, "c": 15, "d": 1000}, id="as Go reads"),
         pytest.param("a: [y, Off, 1.2.3, -, +, .]", {"a": ["y", False, "1.2.3", "-", "+", "."]}, id="words"),
         pytest.param("a: !!str 1\nb: !!int '2'\nc: !!map {}", {"a": "1", "b": 2, "c": {}}, id="harmless tags"),
@@ -59,6 +63,7 @@ def test_a_document_has_these_values(text: str | bytes, value: object) -> None:
         ),
         pytest.param("a: [.nan]", "line 1: .nan is not a number that JSON has", id="no number"),
         pytest.param("? [1]\n: 2", "line 1: expected text as the key", id="a key that is a list"),
+        pytest.param("~: 2", "line 1: expected text as the key", id="a key that is null"),
         pytest.param(
             "y: {<<: 1}", "line 1: expected a mapping, or a list of mappings, after the merge", id="a merge of 1"
         ),
@@ -102,6 +107,12 @@ def test_aliases_may_repeat_a_hundred_thousand_values(aliases: int, is_allowed: 
 
 def test_a_file_may_have_several_documents() -> None:
     assert list(load_all("a: 1\n---\n---\nb: 2\n")) == [{"a": 1}, None, {"b": 2}]
+
+
+def test_repeated_keys_are_reported_if_asked() -> None:
+    repeated: list[str] = []
+    assert list(load_all("a: 1\nb: {c: 1, c: 2}\na: 3\n", repeated=repeated)) == [{"a": 3, "b": {"c": 2}}]
+    assert repeated == ["c in line 2", "a in line 3"]
 
 
 VALUES = st.recursive(

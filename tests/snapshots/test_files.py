@@ -110,7 +110,6 @@ def odd(field: str, value: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        pytest.param("c.yaml", "kind: Pod\nkind: Pod", "line 2: duplicate key kind", id="a key twice"),
         pytest.param("c.yaml", "a: [", "did not find expected", id="no YAML"),
         pytest.param("c.yaml", "just text", "document 1: expected an object", id="text"),
         pytest.param("c.yaml", as_yaml(NODE, [1]), "document 2: expected an object", id="a list of numbers"),

@@ -215,6 +215,15 @@ TEMPLATE = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
             id="a companion that is retired",
         ),
         pytest.param(obj("", "Pod"), "apiVersion is missing", id="none"),
+        pytest.param(obj("v1", ""), "kind is missing, so kubectl would refuse the file", id="no kind"),
+        pytest.param(
+            obj("v1", "pod"), 'no matches for kind "pod" in version "v1" (did you mean Pod?)', id="a kind in lower case"
+        ),
+        pytest.param(
+            obj("apps/v1", "Deploymnet", spec={"template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}),
+            'no matches for kind "Deploymnet" in version "apps/v1" (did you mean Deployment?)',
+            id="a misspelt kind",
+        ),
     ],
 )
 def test_a_version_that_kubectl_refuses_is_refused_in_its_words(document: Object, fault: str) -> None:
@@ -230,6 +239,29 @@ def test_a_kind_of_another_group_is_not_kubernetes_own() -> None:
     assert (workload.source, workload.replicas, workload.owner) == ("StatefulSet.apps.kruise.io default/x", 2, None)
     assert workload.notes == [
         "app.yaml: left out, because they are neither pods nor what pods need: 1 Job.batch.volcano.sh"
+    ]
+
+
+def test_a_group_below_k8s_io_may_be_foreign_too() -> None:
+    groups = [obj(f"scheduling.{project}.k8s.io/v1alpha1", "PodGroup") for project in ("sigs", "incubator")]
+    (workload,) = read_workloads(manifest(*groups, obj("v1", "Pod", spec=TEMPLATE["spec"])), "app.yaml")
+    assert workload.companions == []
+    assert workload.notes == [
+        "app.yaml: left out, because they are neither pods nor what pods need: "
+        "1 PodGroup.scheduling.sigs.k8s.io, 1 PodGroup.scheduling.incubator.k8s.io"
+    ]
+
+
+def test_a_custom_kind_may_add_fields_to_its_template_and_name_the_containers() -> None:
+    spec = {"containerConcurrency": 3, "nodeSelector": {"a": "b"}, "containers": [{"image": "i"}]}
+    service = obj("serving.knative.dev/v1", "Service", spec={"template": {"spec": spec}})
+    (workload,) = read_workloads(manifest(service), "app.yaml")
+    assert workload.source == "Service.serving.knative.dev default/x"
+    assert workload.manifest["spec"] == {
+        "nodeSelector": {"a": "b"}, "containers": [{"name": "container-0", "image": "i"}]
+    }  # fmt: skip
+    assert workload.notes == [
+        "app.yaml: spec.template.spec: left out, because pods have no such fields: containerConcurrency"
     ]
 
 

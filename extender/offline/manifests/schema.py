@@ -88,6 +88,11 @@ def without_nulls(kind: str, obj: Any) -> Any:
     return _decoded_type(_type_name(kind), obj)
 
 
+def unknown_fields(kind: str, obj: Mapping[str, Any]) -> list[str]:
+    """Returns the keys of an object that the API type does not have."""
+    return [key for key in obj if key not in _fields()[_type_name(kind)]]
+
+
 def _type_name(kind: str) -> str:
     return _TYPE_NAMES.get(kind, f"V1{kind}")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,14 +9,16 @@ from typing import Any
 
 import msgspec
 
-from extender.errors import MalformedCluster, MalformedInput
+from extender.errors import MalformedCluster
 from extender.model.kinds import KINDS
 from extender.model.meta import Object
 from extender.model.workloads import StatefulSet
 from extender.offline.manifests import schema
 from extender.offline.manifests.companions import companion
 from extender.offline.manifests.validation import structure
-from extender.runtime import strict_yaml
+from extender.runtime.text import with_suggestion
+from extender.snapshots.documents import documents, is_object, objects_in
+from extender.snapshots.files import Text
 from extender.snapshots.objects import READ_KINDS, named
 from extender.snapshots.versions import WORKLOADS, applied, is_kubernetes
 from extender.snapshots.wording import plain
@@ -84,32 +85,36 @@ class Workload:
 
 
 def read_workloads(data: bytes, source: str, namespace: str = "") -> list[Workload]:
-    """Returns the workloads in a YAML or JSON text of one or more documents.
+    """Returns the workloads in one text. Arguments and errors are those of `read_files`."""
+    return read_files([Text(source, data)], namespace)
 
-    Every workload gets the other objects in the text that scheduling reads, as `kubectl apply` would create them. The
-    first workload's notes name what is left out.
+
+def read_files(texts: Sequence[Text], namespace: str = "") -> list[Workload]:
+    """Returns the workloads in YAML or JSON texts of one or more documents.
+
+    Every workload gets the other objects that scheduling reads, from all texts, as `kubectl apply` would create them.
+    The first workload's notes name what is left out.
 
     Args:
         namespace: the namespace of objects that name none.
 
     Raises:
-        MalformedCluster: an object is not valid, kubectl would refuse its version, or no object has pods. The message
-            has `source` and the paths.
+        MalformedCluster: an object is not valid, kubectl would refuse its kind or version, or no object has pods. The
+            message has the name of the text and the paths.
     """
-    try:
-        documents = list(strict_yaml.load_all(data))
-    except MalformedInput as error:
-        raise MalformedCluster(f"{source}: {error}") from None
-    many = len(documents) > 1
     found: list[Workload] = []
     companions: list[Object] = []
     kinds: list[str] = []
-    left_out: Counter[str] = Counter()
-    for number, document in enumerate(documents, 1):
-        place = f"{source}: document {number}" if many else source
-        for where, item in _items(place, document):
-            if not item.get("apiVersion"):
-                raise MalformedCluster(f"{where}: apiVersion is missing, so kubectl would refuse the file")
+    notes: list[str] = []
+    without_objects: list[str] = []
+    for source, data, in_folder in texts:
+        found_documents = documents(data, source, notes)
+        if in_folder and not any(map(is_object, found_documents)):
+            without_objects.append(source)
+            continue
+        left_out: Counter[str] = Counter()
+        for where, item in _items(found_documents, source):
+            _check_named(item, where)
             workload = workload_of(item, where, namespace)
             kinds.append(_named_kind(item))
             found += [workload] if workload else []
@@ -117,16 +122,37 @@ def read_workloads(data: bytes, source: str, namespace: str = "") -> list[Worklo
             companions += [obj] if obj else []
             if workload is None and obj is None:
                 left_out[kinds[-1]] += 1
+        if left_out:
+            listed = ", ".join(f"{count} {kind}" for kind, count in left_out.items())
+            notes.append(f"{source}: left out, because they are neither pods nor what pods need: {listed}")
+    if without_objects:
+        notes.append(f"left out, because they hold no objects: {', '.join(without_objects)}")
     if not found:
+        sources = ", ".join(text.source for text in texts)
         raise MalformedCluster(
-            f"{source}: expected a Pod or an object with a pod template, got {', '.join(kinds) or 'nothing'}"
+            f"{sources}: expected a Pod or an object with a pod template, got {', '.join(kinds) or 'nothing'}"
         )
-    if left_out:
-        listed = ", ".join(f"{count} {kind}" for kind, count in left_out.items())
-        found[0] = replace(
-            found[0], notes=[f"{source}: left out, because they are neither pods nor what pods need: {listed}"]
-        )
-    return [replace(workload, companions=companions) for workload in found] if companions else found
+    found[0] = replace(found[0], notes=[*notes, *found[0].notes])
+    return [replace(workload, companions=companions) for workload in found]
+
+
+def _items(found: Sequence[object], source: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for number, document in enumerate(found, 1):
+        if document is not None:
+            yield from objects_in(f"{source}: document {number}" if len(found) > 1 else source, document)
+
+
+def _check_named(item: Mapping[str, Any], place: str) -> None:
+    """Raises MalformedCluster if the object has no apiVersion or kind, or a kind that kubectl would not find."""
+    for field in ("apiVersion", "kind"):
+        if not item.get(field):
+            raise MalformedCluster(f"{place}: {field} is missing, so kubectl would refuse the file")
+    kind, known = str(item["kind"]), {*WORKLOADS, *READ_KINDS}
+    path = _template_path(kind, item)
+    is_misspelt = kind not in known and (path is not None or kind.casefold() in map(str.casefold, known))
+    if is_misspelt and is_kubernetes(str(item["apiVersion"])):
+        text = f'{place}: no matches for kind "{kind}" in version "{item["apiVersion"]}"'
+        raise MalformedCluster(with_suggestion(text, kind, known))
 
 
 def workload_of(item: Mapping[str, Any], place: str, namespace: str = "") -> Workload | None:
@@ -135,15 +161,18 @@ def workload_of(item: Mapping[str, Any], place: str, namespace: str = "") -> Wor
     Raises:
         MalformedCluster: the object is not valid; the message has the path of every fault.
     """
-    kind = str(item.get("kind", "Pod"))
-    if kind in WORKLOADS and item.get("apiVersion") and applied(item, WORKLOADS[kind], place) is None:
-        kind = _named_kind(item)  # a kind of another group that only has the same name
+    kind = _named_kind(item)
+    if kind in WORKLOADS and item.get("apiVersion"):
+        applied(item, WORKLOADS[kind], place)
     path = _template_path(kind, item)
     if path is None and kind != "Pod":
         return None
     item = schema.without_nulls(kind, item)
     template = item if path is None else schema.without_nulls("PodTemplateSpec", _get(item, path))
     template_path = ".".join(path or ())
+    notes: list[str] = []
+    if path is not None and kind not in WORKLOADS:
+        template = _as_pods_have_it(template, f"{place}: {template_path}", notes)
     if faults := schema.faults(kind, item, template, template_path):
         raise MalformedCluster(f"{place}: {'; '.join(faults)}")
     metadata: Any = item.get("metadata") or {}
@@ -157,7 +186,27 @@ def workload_of(item: Mapping[str, Any], place: str, namespace: str = "") -> Wor
         raise MalformedCluster(f"{place}: {'; '.join(faults)}")
     if path is None:
         return Workload(f"Pod {own['namespace']}/{own['name']}", {**item, "kind": "Pod"})
-    return _of_template(kind, item, template, own["namespace"])
+    workload = _of_template(kind, item, template, own["namespace"])
+    return replace(workload, notes=notes) if notes else workload
+
+
+def _as_pods_have_it(template: Mapping[str, Any], path: str, notes: list[str]) -> Mapping[str, Any]:
+    """Returns the template of a custom kind without its own fields, which a note names, and with named containers.
+
+    Knative, for one, has fields such as containerConcurrency there, and names the containers itself.
+    """
+    spec, containers = template.get("spec"), _get(template, ("spec", "containers"))
+    if not (isinstance(spec, Mapping) and isinstance(containers, list)):
+        return template
+    own = schema.unknown_fields("PodSpec", spec)
+    if own:
+        notes.append(f"{path}.spec: left out, because pods have no such fields: {', '.join(own)}")
+    named_containers = [
+        {"name": f"container-{number}", **container} if isinstance(container, Mapping) else container
+        for number, container in enumerate(containers)
+    ]
+    kept = {key: value for key, value in spec.items() if key not in own}
+    return {**template, "spec": {**kept, "containers": named_containers}}
 
 
 def stored_workload(obj: Object) -> Workload:
@@ -300,16 +349,3 @@ def _get(item: Mapping[str, Any], path: Iterable[str]) -> Any:
     for key in path:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value if value is not None else {}
-
-
-def _items(place: str, document: object) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    if document is None:
-        return
-    if not isinstance(document, Mapping):
-        raise MalformedCluster(f"{place}: expected an object with kind, apiVersion and metadata")
-    items = document.get("items")
-    if not (re.fullmatch(r"\w*List", str(document.get("kind"))) and isinstance(items, list)):
-        yield place, document
-        return
-    for number, item in enumerate(items):
-        yield from _items(f"{place}: items[{number}]", item)

@@ -24,7 +24,13 @@ SELECTOR = {"matchLabels": {"app": "web"}}
 def workload(kind: str, **spec: Any) -> dict[str, Any]:
     if kind in ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"):
         spec = {"selector": SELECTOR, **spec}
-    api_version = {"ReplicationController": "v1", "Job": "batch/v1", "CronJob": "batch/v1"}.get(kind, "apps/v1")
+    versions = {
+        "ReplicationController": "v1",
+        "Job": "batch/v1",
+        "CronJob": "batch/v1",
+        "Rollout": "argoproj.io/v1alpha1",
+    }
+    api_version = versions.get(kind, "apps/v1")
     return {"apiVersion": api_version, "kind": kind, "metadata": {"name": "web", "namespace": "shop"}, "spec": spec}
 
 
