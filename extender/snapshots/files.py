@@ -59,7 +59,7 @@ class StoredCluster(NamedTuple):
 
 
 class Text(NamedTuple):
-    """What a file holds, and whether it was found in a folder, where files without objects are left out."""
+    """The content of a file. If it was found in a folder, it may hold no objects, and is then left out."""
 
     source: str
     data: bytes

@@ -89,7 +89,7 @@ def flags(command: click.Command) -> set[str]:
 
 
 OTHERS = {"--set", "--wait", "--reset-then-reuse-values", "--server-side", "--pods"}  # helm's, kubectl's, examples'
-OTHERS |= {"--dry-run"}  # kubectl's, too
+OTHERS |= {"--dry-run", "--ignore-daemonsets", "--delete-emptydir-data", "--force"}  # kubectl's, too
 OTHERS |= {"--help", "--runtime-config", "--kube-scheduler-arg"}  # everybody's, kube-apiserver's, k3s'
 OTHERS |= {"--no-hooks", "--values", "--kube-version"}  # helm's, too
 OTHERS |= {"--workers", "--threads", "--preload", "--keep-alive", "--http-parser"}  # gunicorn's
