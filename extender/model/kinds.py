@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import msgspec
@@ -48,6 +48,7 @@ class Kind:
         optional: True if an API server serves the kind only when it is configured to. A missing kind then needs no
             warning.
         namespaced: False if the objects belong to the whole cluster.
+        older: the API version of servers that do not serve `api_version` yet; "" if all servers do.
     """
 
     type: type[Object]
@@ -56,6 +57,12 @@ class Kind:
     whole: bool = False
     optional: bool = False
     namespaced: bool = True
+    older: str = ""
+
+    @property
+    def versions(self) -> list[Kind]:
+        """The kind in each of its API versions, the newest first."""
+        return [self, *([replace(self, api_version=self.older, older="")] if self.older else [])]
 
     @property
     def name(self) -> str:
@@ -82,7 +89,13 @@ _ALL = (
     Kind(PodDisruptionBudget, "policy/v1", "poddisruptionbudgets"),
     Kind(PriorityClass, "scheduling.k8s.io/v1", "priorityclasses", namespaced=False),
     Kind(PodGroup, "scheduling.k8s.io/v1beta1", "podgroups", optional=True),
-    Kind(CompositePodGroup, "scheduling.k8s.io/v1alpha3", "compositepodgroups", optional=True),
+    Kind(
+        CompositePodGroup,
+        "scheduling.k8s.io/v1beta1",
+        "compositepodgroups",
+        optional=True,
+        older="scheduling.k8s.io/v1alpha3",
+    ),
     Kind(PersistentVolume, "v1", "persistentvolumes", namespaced=False),
     Kind(PersistentVolumeClaim, "v1", "persistentvolumeclaims"),
     Kind(StorageClass, "storage.k8s.io/v1", "storageclasses", namespaced=False),

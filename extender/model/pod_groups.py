@@ -18,8 +18,6 @@ COSCHEDULING_LABEL = "scheduling.x-k8s.io/pod-group"
 """The label with which a pod names its coscheduling PodGroup."""
 MAX_TREE_DEPTH = 4
 """The levels that a tree of groups may have, PodGroups included (upstream WorkloadMaxTreeDepth)."""
-INITIALLY_SCHEDULED = "PodGroupInitiallyScheduled"
-"""The condition that is true once the group has been scheduled."""
 
 
 class BasicPolicy(Value, frozen=True):
@@ -91,10 +89,20 @@ class PodGroupStatus(Value, frozen=True):
     resource_claim_statuses: list[PodResourceClaimStatus] | None = None
 
 
+class CompositePodGroupStatus(Value, frozen=True):
+    conditions: list[Condition] | None = None
+
+
 class SchedulingGroup(Object, frozen=True):
     """A PodGroup or a CompositePodGroup."""
 
     spec: GroupSpec = GroupSpec()
+    status: PodGroupStatus | CompositePodGroupStatus = CompositePodGroupStatus()
+
+    @property
+    def initially_scheduled(self) -> str:
+        """The type of the condition that is true once the group has been scheduled."""
+        return f"{type(self).__name__}InitiallyScheduled"
 
     @property
     def priority(self) -> int:
@@ -161,6 +169,7 @@ class CompositePodGroup(SchedulingGroup, frozen=True):
     """A group of groups that are scheduled together. A child names it in `spec.parentCompositePodGroupName`."""
 
     spec: CompositePodGroupSpec = CompositePodGroupSpec()
+    status: CompositePodGroupStatus = CompositePodGroupStatus()
 
     @property
     def is_gang(self) -> bool:

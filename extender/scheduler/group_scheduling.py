@@ -9,7 +9,7 @@ Source: upstream schedule_one_podgroup.go.
          if the group is refused, find pods to evict for all of them (groups.group_preemption)
       4. if the group succeeds: assume all chosen members at once, reserve what they need, start their binding cycles
       5. for members that are not placed: undo everything, write the reason, put them back into the queue
-      6. write the condition of each PodGroup; end the attempt in the queue
+      6. write the condition of each group; end the attempt in the queue
 
 A gang is bound only if at least `minCount` of its members have a node or can be bound now, and a tree only if enough of
 its groups can be bound. This is stricter than upstream, which binds the rest of a gang even if too few could be
@@ -39,13 +39,13 @@ from extender.framework.permit import Permit
 from extender.framework.profile import Profile
 from extender.groups import DecideOne, GroupDecision, GroupRules, GroupStatus, Leaf, MemberDecision, Tree
 from extender.groups.algorithm import PlacementObserver
-from extender.groups.decision import leaf_decisions
+from extender.groups.decision import group_decisions
 from extender.groups.group_preemption import GroupPreemption, Prefer
-from extender.groups.group_tree import leaves, viable, waiting_members
+from extender.groups.group_tree import groups_of, viable, waiting_members
 from extender.groups.idle_claims import LEFT_ALONE, IdleClaims, idle_claims
 from extender.groups.mismatch import mismatch
 from extender.model.devices import ResourceClaim
-from extender.model.pod_groups import GroupName, PodGroup
+from extender.model.pod_groups import GroupName, PodGroup, SchedulingGroup
 from extender.plugins.gang_scheduling import NAME as GANG_SCHEDULING
 from extender.queue.entries import GroupOutcome, QueuedGroup, QueuedPod
 from extender.runtime.clock import Clock
@@ -107,14 +107,19 @@ class Decided:
     """The decision about a root group. If it was refused, also the result of PodGroupPostFilter.
 
     Attributes:
-        leaves: the decisions about the PodGroups of the tree.
+        groups: the decisions about all groups of the tree.
         idle: the claims that the group should release.
     """
 
     root: GroupDecision
-    leaves: Sequence[GroupDecision]
+    groups: Sequence[GroupDecision]
     preemption: GroupPreemption = NOT_TRIED
     idle: IdleClaims = LEFT_ALONE
+
+    @property
+    def leaves(self) -> Sequence[GroupDecision]:
+        """The decisions about the PodGroups of the tree."""
+        return [decision for decision in self.groups if isinstance(decision.tree, Leaf)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +145,7 @@ class GroupScheduler:
     """Schedules pod groups. Uses the scheduler of single pods (`pods`) to assume, reserve and bind the members.
 
     Attributes:
-        statuses: writes the conditions of PodGroups.
+        statuses: writes the conditions of groups.
         random: chooses between topology domains that are equally good.
         unreserve: removes the reservation of the PodGroup with this UID from a claim.
     """
@@ -249,7 +254,7 @@ class GroupScheduler:
 
     def _post_filter(self, group: GroupSchedulingCycle, decision: GroupDecision) -> Decided:
         """Finds what may help a refused group: claims to release, and pods to evict (upstream PodGroupPostFilter)."""
-        groups = leaf_decisions(decision)
+        groups = list(group_decisions(decision))
         if decision.status is not GroupStatus.UNSCHEDULABLE:
             return Decided(decision, groups)
         idle = idle_claims(decision, group.profile, group.trial.table)
@@ -282,19 +287,20 @@ class GroupScheduler:
         error = ""
         if decided.root.is_success:
             bound, error = self._bind(decided, waiting, began_at)
-        for decision in decided.leaves:
-            self._report(decision, bound, error)
+        for decision in decided.groups:
+            if self._has_condition(decision.tree.group):
+                self._report(decision, bound, error)
         self._fail_unplaced(decided, waiting, began_at)
         self._give_back(decided)
         return GroupOutcome.ERROR if error and not bound else _OUTCOMES[decided.root.status]
 
     def _report(self, decision: GroupDecision, bound: Collection[str], error: str) -> None:
-        """Writes the condition PodGroupInitiallyScheduled of a PodGroup.
+        """Writes the condition of a group that says if it has been scheduled.
 
         The condition is False if the group was refused. It is also False if no placed member could be bound, unless
         enough members had a node before this cycle.
         """
-        group = group_of(decision)
+        group = decision.tree.group
         if not decision.is_success:
             self.statuses.unscheduled(group, decision.status.value, decision.text)
         elif error and decision.placed and decision.placed.keys().isdisjoint(bound) and not _runs(decision):
@@ -383,10 +389,13 @@ class GroupScheduler:
         If `is_invalid`, the groups have the reason PodGroupError, because a user has to change one of them.
         """
         self._fail(pods, failure, began_at)
-        for leaf in leaves(tree):
-            reason = f"{type(leaf.group).__name__}Error" if is_invalid else failure.reason
-            self.statuses.unscheduled(leaf.group, reason, failure.message)
+        for group in filter(self._has_condition, groups_of(tree)):
+            reason = f"{type(group).__name__}Error" if is_invalid else failure.reason
+            self.statuses.unscheduled(group, reason, failure.message)
         return GroupOutcome.REJECTED if failure.rejection.rules else GroupOutcome.ERROR
+
+    def _has_condition(self, group: SchedulingGroup) -> bool:
+        return isinstance(group, PodGroup) or self.pods.placing.cache.features.behaviours.composites_have_conditions
 
     def _fail(self, pods: Iterable[QueuedPod], failure: Failure, began_at: float) -> None:
         for pod in pods:
@@ -401,12 +410,6 @@ def viability(tree: Tree, profile: Profile) -> Viable:
     if profile.enforces_gangs:
         return lambda placed: viable(tree, placed)
     return lambda placed: placed
-
-
-def group_of(decision: GroupDecision) -> PodGroup:
-    """Returns the PodGroup of a decision; the decision must not be about a composite group."""
-    assert isinstance(decision.tree, Leaf)
-    return decision.tree.group
 
 
 def _text_of(error: Exception) -> str:

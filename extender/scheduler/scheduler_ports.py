@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 from extender.engine.decide import DecisionObserver
 from extender.model.devices import AllocationResult, ConsumerReference, RequestMapping, ResourceClaim
 from extender.model.pod import Pod
-from extender.model.pod_groups import PodGroup
+from extender.model.pod_groups import SchedulingGroup
 from extender.model.storage import PersistentVolume, PersistentVolumeClaim
 from extender.queue.sub_queues import QueueTelemetry
 from extender.runtime.ports import NominatedNode
@@ -47,12 +47,12 @@ class Statuses(Protocol):
 
 
 class GroupStatuses(Protocol):
-    """Writes the condition PodGroupInitiallyScheduled of PodGroups in the background. No method waits or raises."""
+    """Writes the condition of groups that says if they are scheduled, in the background. No method waits or raises."""
 
-    def scheduled(self, group: PodGroup) -> None:
+    def scheduled(self, group: SchedulingGroup) -> None:
         """Sets the group's condition to True. Once it is True, it never changes."""
 
-    def unscheduled(self, group: PodGroup, reason: str, message: str) -> None:
+    def unscheduled(self, group: SchedulingGroup, reason: str, message: str) -> None:
         """Sets the group's condition to False. `reason` and `message` say why the group was not scheduled."""
 
 

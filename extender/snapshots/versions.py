@@ -85,7 +85,7 @@ _SERVED: Mapping[tuple[str, str], Callable[[Fields], Fields]] = {
     **_each("resource.k8s.io/v1beta1", "ResourceClaimTemplate", lambda item: _with(item, _OF_TEMPLATE, _exact)),
     **_each("resource.k8s.io/v1beta1", "ResourceSlice", lambda item: _with(item, ("spec", "devices"), _flat_device)),
     **_each("resource.k8s.io/v1alpha3", "DeviceTaintRule"),
-    **_each("scheduling.k8s.io/v1alpha3", "PodGroup"),
+    **_each("scheduling.k8s.io/v1alpha3", "PodGroup CompositePodGroup"),
 }  # fmt: skip
 # Versions that only old clusters serve: found in a dump, but refused by kubectl.
 _RETIRED: Mapping[tuple[str, str], Callable[[Fields], Fields]] = {

@@ -147,6 +147,11 @@ class Behaviours:
 
     Upstream: topologyaware/topology_placement.go GeneratePlacements.
     """
+    composites_have_conditions: bool = False
+    """A CompositePodGroup has the condition CompositePodGroupInitiallyScheduled; before 1.38, only PodGroups had one.
+
+    Upstream: schedule_one_podgroup.go submitCompositePodGroupResult.
+    """
     composite_placements_are_counted: bool = False
     """The metrics of placements count those of CompositePodGroups; before 1.38, only those of PodGroups.
 
@@ -253,6 +258,7 @@ _BEHAVIOURS_OF_1_38 = Behaviours(
     nominated_placement_first=True,
     enough_placements_end_the_search=True,
     empty_labels_are_no_domain=True,
+    composites_have_conditions=True,
     composite_placements_are_counted=True,
 )
 

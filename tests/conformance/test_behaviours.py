@@ -29,6 +29,7 @@ ELSEWHERE = {
     "nominated_placement_first": "tests/groups/test_next_version.py",
     "enough_placements_end_the_search": "tests/groups/test_next_version.py",
     "empty_labels_are_no_domain": "tests/groups/test_next_version.py",
+    "composites_have_conditions": "tests/scheduler/test_group_trees.py",
     "composite_placements_are_counted": "tests/groups/test_next_version.py",
     "whole_trees_are_validated": "tests/groups/test_mismatch.py, tests/scheduler/test_group_trees.py",
 }

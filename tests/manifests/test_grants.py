@@ -29,6 +29,7 @@ WRITTEN_BY_SCHEDULE = {
     *(("resource.k8s.io", "resourceclaims", verb) for verb in ("get", "create", "delete", "patch")),
     ("resource.k8s.io", "resourceclaims/status", "patch"),
     ("scheduling.k8s.io", "podgroups/status", "patch"),
+    ("scheduling.k8s.io", "compositepodgroups/status", "patch"),
     ("resource.k8s.io", "resourceclaims/binding", "patch"),
     *(("events.k8s.io", "events", verb) for verb in ("create", "patch")),
 }

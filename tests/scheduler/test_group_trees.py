@@ -372,3 +372,38 @@ def test_a_tree_with_too_many_levels_is_refused_since_1_38_and_waits_before() ->
     before = World(node("n1"), *groups, member("a", "deep"), features=ON)
     before.settle()
     assert (before.group_conditions, waiting(before, Tier.GATED)) == ([], ["a"])
+
+
+AS_1_38 = replace(
+    VERSIONS["1.38"].features, generic_workload=True, topology_aware_workload_scheduling=True, composite_pod_group=True
+)
+
+
+def test_each_group_of_a_tree_has_a_condition_since_1_38() -> None:
+    tree = make_composite_pod_group("tree", 2)
+    world = World(node("n1"), tree, leaf("left", 2), leaf("right", 2), *pairs("left", "right"), features=AS_1_38)
+    world.settle()
+    assert sorted(world.group_conditions) == [(name, "Scheduled", "") for name in ("left", "right", "tree")]
+
+
+def test_a_tree_that_does_not_fit_says_so_in_the_condition_of_its_root_since_1_38() -> None:
+    tree = make_composite_pod_group("tree", 2)
+    leaves = [leaf("left", 2), leaf("right", 2)]
+    world = World(node("n1", cpu="3"), tree, *leaves, *pairs("left", "right"), features=AS_1_38)
+    world.attempt()
+    reasons = {name: reason for name, reason, _ in world.group_conditions}
+    assert reasons == dict.fromkeys(("left", "right", "tree"), "Unschedulable")
+    (text,) = [message for name, _, message in world.group_conditions if name == "tree"]
+    counts = "cannot be satisfied: 1 scheduled, 1 unschedulable, 0 not-evaluated"
+    assert f"scheduling policy's minimum threshold (2) {counts}" in text
+    below = [message for name, _, message in world.group_conditions if name == "left"]
+    assert below[0].startswith('ancestor composite pod group "tree" is unschedulable')
+
+
+def test_every_group_of_an_invalid_tree_says_so_in_its_condition_since_1_38() -> None:
+    tree = make_composite_pod_group("tree", 1, priority=3)
+    world = World(node("n1"), tree, leaf("left", 2), *pairs("left"), features=AS_1_38)
+    world.attempt()
+    assert [(name, reason) for name, reason, _ in world.group_conditions] == [
+        ("tree", "CompositePodGroupError"), ("left", "PodGroupError")
+    ]  # fmt: skip

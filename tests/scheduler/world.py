@@ -21,7 +21,7 @@ from extender.framework.profile import Profile
 from extender.model.kinds import KINDS
 from extender.model.meta import Condition, Object
 from extender.model.pod import Pod
-from extender.model.pod_groups import PodGroup
+from extender.model.pod_groups import CompositePodGroup, PodGroup, SchedulingGroup
 from extender.plugins.registry import default_profile
 from extender.policy.kubernetes_versions import by_name
 from extender.runtime import ports
@@ -314,17 +314,17 @@ class World:
         if not self.node_of(pod.name):
             self.failed(pod, reason, message, Nominating.KEEP)
 
-    def scheduled(self, group: PodGroup) -> None:
+    def scheduled(self, group: SchedulingGroup) -> None:
         self._write_condition(group, "Scheduled", "")
 
-    def unscheduled(self, group: PodGroup, reason: str, message: str) -> None:
+    def unscheduled(self, group: SchedulingGroup, reason: str, message: str) -> None:
         self._write_condition(group, reason, message)
 
-    def _write_condition(self, group: PodGroup, reason: str, message: str) -> None:
+    def _write_condition(self, group: SchedulingGroup, reason: str, message: str) -> None:
         self.group_conditions.append((group.name, reason, message))
-        known = self.objects.get(("PodGroup", group.key))
-        if isinstance(known, PodGroup):
-            condition = Condition("PodGroupInitiallyScheduled", str(reason == "Scheduled"), reason, message)
+        known = self.objects.get((type(group).__name__, group.key))
+        if isinstance(known, PodGroup | CompositePodGroup):
+            condition = Condition(known.initially_scheduled, str(reason == "Scheduled"), reason, message)
             status = msgspec.structs.replace(known.status, conditions=[condition])
             self.put_object(msgspec.structs.replace(known, status=status))
 

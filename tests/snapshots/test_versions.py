@@ -82,6 +82,11 @@ EITHER = {"name": "e", "firstAvailable": [{"name": "a", "deviceClassName": "c"}]
             id="group of v1alpha3",
         ),
         pytest.param(
+            obj("scheduling.k8s.io/v1alpha3", "CompositePodGroup", spec={"schedulingPolicy": {"basic": {}}}),
+            obj("scheduling.k8s.io/v1beta1", "CompositePodGroup", spec={"schedulingPolicy": {"basic": {}}}),
+            id="composite group of v1alpha3",
+        ),
+        pytest.param(
             obj("storage.k8s.io/v1beta1", "CSIStorageCapacity", storageClassName="s", capacity="1Gi"),
             obj("storage.k8s.io/v1", "CSIStorageCapacity", storageClassName="s", capacity="1Gi"),
             id="capacity of v1beta1",

@@ -40,8 +40,8 @@ it needs is not served yet; `make test-next` also runs the end-to-end tests with
 kube-apiserver 1.37.1. The behaviours that differ from 1.37 without a feature gate:
 
 {behaviours}
-What is said of groups needs the gates of pod groups. In 1.38 the extender still follows 1.37 in the conditions of
-CompositePodGroups and their API version v1beta1. A group that waits for members keeps the extender's own words.
+What is said of groups needs the gates of pod groups. CompositePodGroups are read in v1beta1, or in v1alpha3 if the
+server does not serve v1beta1. A group that waits for members keeps the extender's own words.
 
 ## Results
 """

@@ -240,6 +240,7 @@ NEEDED = {
         *_rights("", "persistentvolumes", "patch"),
         *_rights("", "persistentvolumeclaims", "patch"),
         *_rights("scheduling.k8s.io", "podgroups/status", "patch"),
+        *_rights("scheduling.k8s.io", "compositepodgroups/status", "patch"),
         *_rights("resource.k8s.io", "resourceclaims", "get", "create", "delete", "patch"),
         *_rights("resource.k8s.io", "resourceclaims/status", "patch"),
         *_rights("resource.k8s.io", "resourceclaims/binding", "patch"),

@@ -1,7 +1,7 @@
-"""Patches the statuses of pods and PodGroups, and evicts pods.
+"""Patches the statuses of pods and groups, and evicts pods.
 
 A pod's status shows why a pod waits and to which node it is nominated. A change of `lastProbeTime` in its condition
-PodScheduled makes kube-scheduler try the pod again. A PodGroup's condition says whether the group has been scheduled.
+PodScheduled makes kube-scheduler try the pod again. A group's condition says whether the group has been scheduled.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from extender.errors import ClusterError, Conflict, NotFound, Refused
 from extender.model.kinds import KINDS
 from extender.model.meta import Condition
 from extender.model.pod import PREEMPTED_CONDITION, PREEMPTED_REASON, Pod
-from extender.model.pod_groups import INITIALLY_SCHEDULED, PodGroup
+from extender.model.pod_groups import SchedulingGroup
 from extender.runtime.clock import Clock
 from extender.runtime.ports import NominatedNode, Nominating
 
@@ -149,7 +149,7 @@ def transition(pod: Pod, condition_type: str, status: str, now: float) -> dict[s
     return {} if is_set else {"lastTransitionTime": datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
 
 
-def observed_generation(owner: Pod | PodGroup) -> dict[str, int]:
+def observed_generation(owner: Pod | SchedulingGroup) -> dict[str, int]:
     """Returns {"observedGeneration": NUMBER} for a condition of `owner`; {} if `owner` has no generation."""
     return {"observedGeneration": owner.metadata.generation} if owner.metadata.generation else {}
 
@@ -268,7 +268,7 @@ def _is_about_uid(error: Refused) -> bool:
 class _Condition:
     """The condition to write: its status (True or False), its reason and its message."""
 
-    group: PodGroup
+    group: SchedulingGroup
     is_true: bool
     reason: str
     message: str = ""
@@ -298,10 +298,10 @@ class ApiGroupStatuses:
         self.stop = self._outbox.stop
         self.waiting = self._outbox.waiting
 
-    def scheduled(self, group: PodGroup) -> None:
+    def scheduled(self, group: SchedulingGroup) -> None:
         self._put(_Condition(group, True, _SCHEDULED))
 
-    def unscheduled(self, group: PodGroup, reason: str, message: str) -> None:
+    def unscheduled(self, group: SchedulingGroup, reason: str, message: str) -> None:
         self._put(_Condition(group, False, reason, message))
 
     def _put(self, condition: _Condition) -> None:
@@ -317,7 +317,7 @@ class ApiGroupStatuses:
         ):
             return
         body: dict[str, object] = {
-            "type": INITIALLY_SCHEDULED,
+            "type": group.initially_scheduled,
             "status": condition.status,
             "reason": condition.reason,
             "message": condition.message,
@@ -327,21 +327,33 @@ class ApiGroupStatuses:
             now = datetime.fromtimestamp(self._clock.now(), UTC)
             body["lastTransitionTime"] = now.strftime("%Y-%m-%dT%H:%M:%SZ")
         patch = _ENCODE({"metadata": {"uid": group.uid}, "status": {"conditions": [body]}})
-        path = KINDS[PodGroup.__name__].path_in(quote(group.namespace, ""))
-        self._client.call("PATCH", f"{path}/{quote(group.name, '')}/status", patch, STRATEGIC_MERGE)
+        self._patch(group, patch)
         self._written[group.uid] = condition.status, condition.reason, condition.message
         self._written.move_to_end(group.uid)
         if len(self._written) > _REMEMBERED:
             self._written.popitem(last=False)
+
+    def _patch(self, group: SchedulingGroup, patch: bytes) -> None:
+        """Patches the status of the group, in the newest of its kind's versions that the API server serves."""
+        versions = KINDS[type(group).__name__].versions
+        for kind in versions:
+            path = f"{kind.path_in(quote(group.namespace, ''))}/{quote(group.name, '')}/status"
+            try:
+                self._client.call("PATCH", path, patch, STRATEGIC_MERGE)
+            except NotFound:
+                if kind is versions[-1]:
+                    raise
+            else:
+                return
 
 
 def _content(condition: Condition | None) -> tuple[str, str, str] | None:
     return None if condition is None else (condition.status, condition.reason, condition.message)
 
 
-def _present(group: PodGroup) -> Condition | None:
+def _present(group: SchedulingGroup) -> Condition | None:
     conditions = group.status.conditions or ()
-    return next((each for each in conditions if each.type == INITIALLY_SCHEDULED), None)
+    return next((each for each in conditions if each.type == group.initially_scheduled), None)
 
 
 def _joined_conditions(before: _Condition, after: _Condition) -> _Condition:

@@ -23,6 +23,7 @@ _BECAUSE: Mapping[str, str] = {
     "candidates_without_victims": "extenders are offered nodes without victims",
     "capacities_have_domains": "capacities of devices have the driver's domain",
     "composite_placements_are_counted": "placements of CompositePodGroups are counted",
+    "composites_have_conditions": "CompositePodGroups have a condition",
     "certificate_and_oci_features": "nodes must declare features of certificates and OCI profiles",
     "empty_labels_are_no_domain": "nodes with an empty topology label are in no domain",
     "empty_spread_selector_counts": "an empty selector of a spread constraint counts all pods",

@@ -20,7 +20,7 @@ from extender.cluster.watch.source import ClusterSource
 from extender.model.kinds import KINDS
 from extender.model.pod import Pod
 from extender.runtime.clock import SystemClock
-from tests.builders import make_node, make_pod
+from tests.builders import make_composite_pod_group, make_node, make_pod
 from tests.cluster.fake_api import NODES, PODS, FakeApiServer, Fault, answer, fake_api, hang, hang_up, stream
 from tests.cluster.writers.recorder import Recorder
 from tests.stock.waiting import wait_until
@@ -186,6 +186,18 @@ def test_an_unserved_kind_is_ignored(tmp_path: Path, caplog: pytest.LogCaptureFi
         assert [r.getMessage() for r in caplog.records] == [
             "kind not served, ignored kind=ReplicaSet path=/apis/apps/v1/replicasets"
         ]
+
+
+@pytest.mark.parametrize("version", ["v1beta1", "v1alpha3"])
+def test_a_kind_is_followed_in_the_version_that_is_served(version: str, tmp_path: Path) -> None:
+    path = f"/apis/scheduling.k8s.io/{version}/compositepodgroups"
+    with fake_api(make_node("a").obj()) as api:
+        api.collections[path] = {}
+        api.put(path, {**make_composite_pod_group("one"), "apiVersion": f"scheduling.k8s.io/{version}"})
+        with running(api.kubeconfig(tmp_path), "CompositePodGroup") as (following, recorder):
+            assert wait_until(lambda: not following.unsynced(), 10)
+            api.put(path, {**make_composite_pod_group("two"), "apiVersion": f"scheduling.k8s.io/{version}"})
+            assert wait_until(lambda: recorder.keys("CompositePodGroup") == ["default/one", "default/two"])
 
 
 def test_a_withdrawn_kind_is_dropped_until_it_is_served_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,12 +6,14 @@ import json
 from typing import Any
 
 import msgspec
+import pytest
 
 from extender.cluster.writers.outbox import TokenBucket
 from extender.cluster.writers.statuses import ApiGroupStatuses
-from extender.model.pod_groups import PodGroup
+from extender.errors import NotFound
+from extender.model.pod_groups import CompositePodGroup, PodGroup
 from extender.runtime.clock import ManualClock
-from tests.builders import make_pod_group
+from tests.builders import make_composite_pod_group, make_pod_group
 from tests.stock.waiting import wait_until
 
 
@@ -81,3 +83,22 @@ def test_true_is_final() -> None:
     assert written((group(true), "Unschedulable", "no room")) == []
     steps = (group(FAILED), "Scheduled", ""), (group(FAILED), "Unschedulable", "no room")  # the watch is late
     assert [each["status"] for each in written(*steps)] == ["True"]
+
+
+@pytest.mark.parametrize("version", ["v1beta1", "v1alpha3"])
+def test_the_condition_of_a_composite_group_is_written_in_the_version_that_is_served(version: str) -> None:
+    class Served(Calls):
+        def call(self, method: str, path: str, body: bytes, content_type: str = "application/json") -> None:
+            if f"/{version}/" not in path:
+                raise NotFound("the server could not find the requested resource", 404)
+            super().call(method, path, body, content_type)
+
+    calls = Served()
+    statuses = ApiGroupStatuses(calls, TokenBucket(1e6), ManualClock())  # type: ignore[arg-type]
+    statuses.start()
+    statuses.scheduled(msgspec.convert(make_composite_pod_group("g"), CompositePodGroup))
+    assert wait_until(lambda: not statuses.waiting())
+    statuses.stop(5)
+    ((path, condition),) = calls.written
+    assert path == f"/apis/scheduling.k8s.io/{version}/namespaces/default/compositepodgroups/g/status"
+    assert (condition["type"], condition["status"]) == ("CompositePodGroupInitiallyScheduled", "True")
