@@ -17,6 +17,7 @@ from extender.framework.plugin import (
     PRE_ENQUEUE,
     QUEUE_SORT,
     RESERVE,
+    SCORE,
     Arguments,
     Plugin,
 )
@@ -405,12 +406,31 @@ class _ProfileReader:
 
     def _priorities(self) -> Iterator[WeightedPriority]:
         by_name = weights(self._sets["score"].enabled, self._multi_point.enabled)
+        self._check_total(by_name)
         filtering = self._running(FILTER)
         for name in self._running("score"):
             plugin, arguments = self._plugins[name], self._arguments_of(name)
             idle = plugin.scores_filtered and name not in filtering
             if plugin.priority and arguments is not None and not idle:
                 yield WeightedPriority(plugin.priority(arguments), by_name[name])
+
+    def _check_total(self, weights_by_name: Mapping[str, int]) -> None:
+        """Refuses weights whose sum is negative before the last one.
+
+        There the sum wraps around in kube-scheduler's check, which then does not start (upstream getValidScoreWeights).
+        """
+        total = 0
+        for name, weight in weights_by_name.items():
+            plugin = self._plugins.get(name)
+            if plugin is None or not plugin.extends(SCORE):
+                continue
+            if total < 0:
+                self._faults.add(
+                    f"{self._path}.plugins.{SCORE}",
+                    f"expected weights whose sum is never negative, got {total} before {name}",
+                )
+                return
+            total += weight
 
     def _rules_at(self, point: str) -> tuple[Any, ...]:
         """Returns the rules that run at the extension point, in their order."""

@@ -77,7 +77,7 @@ def load_all(
     Args:
         letters: further words without quotes that are not text -> their values.
         repeated: gets each key that a mapping has already, with its line; its last value counts. Without it, such a key
-            is a mistake.
+            is a mistake, also if it overrides a merged one: kube-scheduler refuses that in its configuration.
     """
     try:
         yield from _Builder(yaml.parse(text, yaml.CSafeLoader), letters, repeated).documents()
@@ -140,7 +140,7 @@ class _Builder:
         merged: dict[str, object] = {}
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
             key = self._key(event, depth)
-            if key in mapping:
+            if key in mapping or (self._repeated is None and key in merged):
                 if self._repeated is None:
                     raise _fault(event, f"duplicate key {key}")
                 self._repeated.append(f"{key} in line {event.start_mark.line + 1}")
@@ -149,6 +149,8 @@ class _Builder:
                 for each in value if isinstance(value, list) else [value]:
                     if not isinstance(each, dict):
                         raise _fault(event, "expected a mapping, or a list of mappings, after the merge key <<")
+                    if self._repeated is None and (twice := each.keys() & {*mapping, *merged}):
+                        raise _fault(event, f"duplicate key {min(twice)}")
                     merged = {**each, **merged}
             else:
                 mapping[key] = value

@@ -66,6 +66,24 @@ def test_a_policy_may_have_what_kube_scheduler_refuses(fields: dict[str, object]
     assert refusal(file)
 
 
+HEADER = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+LAST = "[{name: PrioritySort}, {name: DefaultBinder}, {name: NodeAffinity, weight: -1}]"
+
+
+@pytest.mark.parametrize(
+    ("text", "starts"),
+    [
+        ("profiles: [&a {schedulerName: a}, {<<: *a, schedulerName: b}]", False),
+        ("profiles: [{plugins: {score: {enabled: [{name: NodeAffinity, weight: -1}]}}}]", False),
+        (f"profiles: [{{plugins: {{multiPoint: {{disabled: [{{name: '*'}}], enabled: {LAST}}}}}}}]", True),
+    ],
+    ids=["a key over a merged one", "a sum of weights below 0", "the last weight is negative"],
+)
+def test_files_that_the_real_kube_scheduler_was_asked_about(text: str, starts: bool, tmp_path: Path) -> None:
+    (tmp_path / "scheduler.yaml").write_text(HEADER + text)
+    assert (refusal(tmp_path / "scheduler.yaml") == "") is starts
+
+
 @pytest.mark.stock
 def test_verdicts_of_the_real_kube_scheduler(stock_binaries: Binaries, tmp_path: Path) -> None:
     file = tmp_path / "scheduler.yaml"

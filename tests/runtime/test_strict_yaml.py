@@ -36,9 +36,7 @@ def nested(depth: int) -> list[object]:
         pytest.param("a: 16.0\nb: 1e3\nc: 0o17\nd: 1_000", {"a": 16, "b": 1000, "c": 15, "d": 1000}, id="as Go reads"),
         pytest.param("a: [y, Off, 1.2.3, -, +, .]", {"a": ["y", False, "1.2.3", "-", "+", "."]}, id="words"),
         pytest.param("a: !!str 1\nb: !!int '2'\nc: !!map {}", {"a": "1", "b": 2, "c": {}}, id="harmless tags"),
-        pytest.param(
-            "x: &x {a: 1, b: 1}\ny: {<<: *x, a: 2}", {"x": {"a": 1, "b": 1}, "y": {"b": 1, "a": 2}}, id="a merge"
-        ),
+        pytest.param("x: &x {a: 1}\ny: {<<: *x, b: 2}", {"x": {"a": 1}, "y": {"a": 1, "b": 2}}, id="a merge"),
         pytest.param("a: 1:30", {"a": "1:30"}, id="no sexagesimals"),
         pytest.param("a: &x [1]\nb: *x", {"a": [1], "b": [1]}, id="an alias"),
         pytest.param("a: ! 1\nb: ! [x]", {"a": 1, "b": ["x"]}, id="a tag without a name"),
@@ -56,6 +54,9 @@ def test_a_document_has_these_values(text: str | bytes, value: object) -> None:
     [
         pytest.param("a: 1\na: 2", "line 2: duplicate key a", id="a key twice"),
         pytest.param("b:\n  a: 1\n  a: 1", "line 3: duplicate key a", id="a key twice inside"),
+        pytest.param("x: &x {a: 1}\ny: {<<: *x, a: 2}", "line 2: duplicate key a", id="a key over a merged one"),
+        pytest.param("x: &x {a: 1}\ny: {a: 2, <<: *x}", "line 2: duplicate key a", id="a merged key over another"),
+        pytest.param("x: &x {a: 1}\ny: {<<: [*x, *x]}", "line 2: duplicate key a", id="a key merged twice"),
         pytest.param(
             "a: !!python/object:os.system {}",
             "line 1: the tag tag:yaml.org,2002:python/object:os.system is not allowed",
@@ -112,6 +113,10 @@ def test_a_file_may_have_several_documents() -> None:
 def test_repeated_keys_are_reported_if_asked() -> None:
     repeated: list[str] = []
     assert list(load_all("a: 1\nb: {c: 1, c: 2}\na: 3\n", repeated=repeated)) == [{"a": 3, "b": {"c": 2}}]
+    assert repeated == ["c in line 2", "a in line 3"]
+    assert list(load_all("x: &x {a: 1, b: 1}\ny: {<<: *x, a: 2}", repeated=repeated)) == [
+        {"x": {"a": 1, "b": 1}, "y": {"b": 1, "a": 2}}
+    ]
     assert repeated == ["c in line 2", "a in line 3"]
 
 
