@@ -4,7 +4,7 @@
 the Pod Security levels of namespaces are ignored.
 
 Sources: upstream pkg/apis/core/v1/defaults.go, pkg/registry/core/pod/strategy.go, plugin/pkg/admission/{priority,
-limitranger,runtimeclass,defaulttolerationseconds}.
+limitranger,runtimeclass,defaulttolerationseconds}, pkg/api/pod/util.go DefaultPodLevelResources.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ from extender.model.pod import (
     ResourceRequirements,
     Toleration,
 )
-from extender.model.quantity import NANO_PER_MILLI, ResourceList, milli_from_nano, nano
+from extender.model.quantity import NANO, NANO_PER_MILLI, ResourceList, milli_from_nano, nano
+from extender.model.requests import container_totals, is_pod_level
 from extender.model.workloads import PriorityClass, ResourceQuota, RuntimeClass, TimedToleration
-from extender.offline.manifests import limit_ranges, pod_level
+from extender.offline.manifests import limit_ranges
 from extender.offline.manifests.validation import placement, resources
+from extender.offline.manifests.validation.formats import HUGE_PAGES
 from extender.snapshots.objects import DEFAULT_SCHEDULER, SYSTEM_CLASSES, admitted_priority, refused, with_ports
 from extender.table.object_index import Objects
 
@@ -69,7 +71,7 @@ def admit(pod: Pod, manifest: Mapping[str, Any], objects: Objects) -> Admitted:
     _priority(admitted, objects)
     admitted.pod = admitted.pod.with_spec(tolerations=_with_eviction_tolerations(admitted.pod.spec))
     _runtime_class(admitted, manifest.get("spec") or {}, objects)
-    admitted.pod = pod_level.with_defaults(_with_label_keys(admitted.pod), admitted.notes)
+    admitted.pod = _with_pod_level_resources(_with_label_keys(admitted.pod), admitted.notes)
     quotas = sorted(each.name for each in objects.all(ResourceQuota).values() if each.namespace == pod.namespace)
     if quotas:
         text = f"ResourceQuota {', '.join(quotas)} of namespace {pod.namespace} may refuse the pod; it is not checked"
@@ -308,3 +310,56 @@ def _covers(one: TimedToleration, other: TimedToleration) -> bool:
 def _lasts_longer(first: int | None, second: int | None) -> bool:
     """Returns True if the time limit `first` is longer than `second`; None means no limit."""
     return second is not None and (first is None or first > second)
+
+
+def _with_pod_level_resources(pod: Pod, notes: list[str]) -> Pod:
+    """Returns the pod with its pod-level requests and limits completed from its containers, if it has any."""
+    whole = pod.spec.resources
+    if whole is None or not (whole.requests or whole.limits):
+        return pod
+    limits = {**_huge_page_limits(pod, whole), **(whole.limits or {})}
+    missing = _missing_requests(pod, limits, whole.requests or {})
+    if missing:
+        notes.append(f"the pod requests {', '.join(f'{name}={amount}' for name, amount in missing.items())} as a whole")
+    requests = {**(whole.requests or {}), **missing}
+    limits = {**_missing_limits(pod, requests, limits), **limits}
+    return pod.with_spec(resources=replace(whole, requests=requests or None, limits=limits or None))
+
+
+def _huge_page_limits(pod: Pod, whole: ResourceRequirements) -> ResourceList:
+    """Returns the sum of the containers' limits, for each size of huge pages that the pod does not request itself."""
+    totals = container_totals(pod, limits=True)
+    return {
+        name: _quantity(nanos)
+        for name, nanos in totals.items()
+        if name.startswith(HUGE_PAGES) and name not in (whole.requests or {})
+    }
+
+
+def _missing_requests(pod: Pod, limits: ResourceList, own: ResourceList) -> ResourceList:
+    """Returns the missing pod-level requests: the sum over the containers; without a sum, the pod-level limit."""
+    totals = {
+        name: _quantity(nanos)
+        for name, nanos in container_totals(pod).items()
+        if is_pod_level(name) and not name.startswith(HUGE_PAGES)
+    }
+    from_limits = {name: amount for name, amount in limits.items() if is_pod_level(name)}
+    return {name: amount for name, amount in {**from_limits, **totals}.items() if name not in own}
+
+
+def _missing_limits(pod: Pod, requests: ResourceList, own: ResourceList) -> ResourceList:
+    """Returns pod-level limits for the resources that every container limits: the sum, but at least the request."""
+    totals = container_totals(pod, limits=True)
+    containers = (*pod.init_containers, *pod.containers)
+    candidates = [name for name in requests if is_pod_level(name) and name not in own]
+    limited = [
+        name
+        for name in candidates
+        if all(name in ((each.resources.limits if each.resources else None) or {}) for each in containers)
+    ]
+    return {name: _quantity(max(totals[name], nano(requests[name]))) for name in limited}
+
+
+def _quantity(nanos: int) -> str:
+    """Converts an amount in billionths to a quantity, such as `2` or `1500000000n`."""
+    return str(nanos // NANO) if nanos % NANO == 0 else f"{nanos}n"
