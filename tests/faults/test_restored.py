@@ -27,7 +27,7 @@ class RestorablePlane(ControlPlane):
 
     def copy(self) -> None:
         """Copies what there is, with everything stopped."""
-        self._stop_processes()
+        self.stop()
         [data] = self.directory.glob("etcd-*")
         shutil.copytree(data, self.directory / "copy")
         self.start_again()

@@ -51,13 +51,17 @@ class ControlPlane:
         self._ca_file = directory / "ca.pem"
 
     def __enter__(self) -> Self:
-        self._write_credentials()
-        self._attempt(self._start_anywhere)
-        self.kubeconfig = self.write_kubeconfig("admin", ADMIN_TOKEN)
+        self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stop_processes()
+        self.stop()
+
+    def start(self) -> None:
+        """Starts etcd and the API server on free ports, with an empty store."""
+        self._write_credentials()
+        self._attempt(self._start_anywhere)
+        self.kubeconfig = self.write_kubeconfig("admin", ADMIN_TOKEN)
 
     @property
     def server(self) -> str:
@@ -207,7 +211,7 @@ class ControlPlane:
             try:
                 start()
             except StartError:
-                self._stop_processes()
+                self.stop()
                 if attempt == _START_ATTEMPTS:
                     raise
             else:
@@ -266,7 +270,8 @@ class ControlPlane:
         self.processes.append(process)
         return process
 
-    def _stop_processes(self) -> None:
+    def stop(self) -> None:
+        """Stops all servers. `start_again` then starts them with what they have stored, `start` with nothing."""
         for process in reversed(self.processes):
             process.stop()
         self.processes.clear()
