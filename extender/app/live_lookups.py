@@ -26,7 +26,8 @@ from extender.model.pod import Pod
 from extender.policy.kubernetes_versions import followed
 from extender.policy.policy import Policy, parsed
 from extender.runtime.threads import LastingThread
-from extender.table.features import RELEASED, FeatureGates
+from extender.snapshots.files import read_snapshot
+from extender.table.features import FeatureGates
 from extender.web.start_log import log_start
 
 _UNKNOWN = "unknown: "
@@ -80,19 +81,22 @@ def readable(settings: Settings) -> tuple[list[str], list[str]]:
 def version_to_follow(settings: Settings, policy: Policy) -> Settings:
     """Returns the settings with the version of Kubernetes to follow: the chosen one, else that of the API server.
 
-    If neither is known, or the cluster is a file, it is the newest that is released. Logs a warning if the API server
-    has another version than those that can be followed.
+    For a cluster in a file, it is the version that the file records. If no version is known, it is the newest that is
+    released. Logs a warning if the cluster has another version than those that can be followed.
 
     Raises:
         ConfigurationError: the credentials cannot be used.
+        MalformedCluster, OSError: the file of the cluster cannot be read.
     """
     version = settings.chosen_version or policy.features.choices.version
-    if version is None and settings.cluster is None:
+    if version is None:
         address, reported = identify(settings)
+        if settings.cluster is not None:
+            reported = read_snapshot(settings.cluster, policy.watch).kubernetes_version or f"{_UNKNOWN}not recorded"
         version, warning = followed(reported)
         if warning is not None and not reported.startswith(_UNKNOWN):  # the line `start` says why it is unknown
             _log.warning("kubernetes version cluster=%s reported=%r note=%r", address, reported, warning)
-    return settings.model_copy(update={"kubernetes_version": version or RELEASED})
+    return settings.model_copy(update={"kubernetes_version": version})
 
 
 class FollowedVersion:

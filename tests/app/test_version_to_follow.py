@@ -6,10 +6,11 @@ import gzip
 import json
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from extender.app.feed import feed_factory_of
 from extender.app.live_lookups import FollowedVersion, version_to_follow
@@ -29,7 +30,7 @@ from extender.runtime.unsettled import UnsettledWrites
 from extender.snapshots.objects import to_objects, to_pod
 from extender.table.features import RELEASED, VERSIONS
 from extender.web.access import CONFIGZ
-from tests.builders import Object, stored
+from tests.builders import Object, make_node, stored
 from tests.cluster.fake_api import FakeApiServer, fake_api
 from tests.conformance.test_behaviours import SMALL, decided, details
 from tests.policy.configurations import profile
@@ -63,8 +64,21 @@ def test_a_chosen_version_is_not_asked_for() -> None:
     assert version_to_follow(chosen, OF_1_36).kubernetes_version == "1.38"
 
 
-def test_a_cluster_in_a_file_is_not_asked(tmp_path: Path) -> None:
-    assert version_to_follow(Settings(cluster=tmp_path), WITHOUT).kubernetes_version == RELEASED
+@pytest.mark.parametrize(
+    ("recorded", "policy", "followed"),
+    [
+        pytest.param({"kubernetesVersion": "v1.38.0-beta.0"}, WITHOUT, "1.38", id="the version of its API server"),
+        pytest.param({"kubernetesVersion": "v1.38.0"}, OF_1_36, "1.36", id="the policy's takes precedence"),
+        pytest.param({}, WITHOUT, RELEASED, id="the newest that is released, if it records none"),
+    ],
+)
+@pytest.mark.parametrize("dump", [json.dumps, yaml.safe_dump], ids=["JSON", "YAML"])
+def test_the_version_in_a_file_is_followed(
+    dump: Callable[[Object], str], recorded: Object, policy: Policy, followed: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "cluster"
+    file.write_text(dump({"apiVersion": "v1", "kind": "List", **recorded, "items": [make_node("n1").obj()]}))
+    assert version_to_follow(Settings(cluster=file), policy).kubernetes_version == followed
 
 
 class Cluster:

@@ -49,6 +49,7 @@ REFUSED: list[Any] = [
     pytest.param({"nameOverride": "x" * 64}, "nameOverride", id="a name too long for a label"),
     pytest.param({"schedulerName": "Mine"}, "schedulerName", id="no name of a scheduler"),
     pytest.param({"featureGates": {"GenericWorkload": "yes"}}, "featureGates", id="a gate that is neither on nor off"),
+    pytest.param({"kubernetesVersion": 1.38}, "kubernetesVersion", id="a version that is a number"),
     pytest.param({"policy": {"kind": "Policy"}, "policyConfigMap": "own"}, "policyConfigMap", id="two policies"),
     pytest.param({"hostNetwork": True}, "hostNetwork", id="loopback of the node"),
     pytest.param({"probes": {"liveness": {"timeout": 1}}}, "liveness", id="an unknown field of a probe"),
@@ -157,3 +158,12 @@ def test_gates_reach_kube_scheduler_too(stock_binaries: Binaries) -> None:
     flag = "--feature-gates=DRAPartitionableDevices=false,GenericWorkload=true"
     assert flag in container_of(deployment)["args"]
     assert flag in container_of(deployment, "kube-scheduler")["command"]
+
+
+@pytest.mark.parametrize("shape", NAMES)
+def test_the_version_to_decide_like_reaches_the_extender(stock_binaries: Binaries, shape: str) -> None:
+    for version, flags in (("auto", []), ("1.38", ["--kubernetes-version=1.38"])):
+        values = {"shape": shape, "kubernetesVersion": version}
+        deployment = the(objects(stock_binaries, values, name=NAMES[shape]), "Deployment", NAMES[shape])
+        arguments = container_of(deployment)["args"]
+        assert [flag for flag in arguments if flag.startswith("--kubernetes-version")] == flags

@@ -69,6 +69,7 @@ CHANGED: dict[str, tuple[Any, dict[str, Any]]] = {
     "commonLabels": ({"team": "platform"}, {}),
     "policyConfigMap": ("own", {}),
     "featureGates": ({"GenericWorkload": True}, {}),
+    "kubernetesVersion": ("1.38", {}),
     "probes.startup": ({"failureThreshold": 600}, {}),
     "probes.liveness": ({"timeoutSeconds": 10}, {}),
     "probes.readiness": ({"timeoutSeconds": 10}, {}),

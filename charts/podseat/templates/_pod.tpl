@@ -113,6 +113,9 @@ volumeMounts:
 {{- with include "extender.featureGates" . }}
 {{ . }}
 {{- end }}
+{{- if ne .Values.kubernetesVersion "auto" }}
+- --kubernetes-version={{ .Values.kubernetesVersion }}
+{{- end }}
 {{- if include "extender.policyConfigMap" . }}
 - --policy=/etc/extender/policy/policy.yaml
 {{- end }}
