@@ -19,6 +19,7 @@ from extender.model.pod import Pod
 from extender.offline.answers import Documented, frame
 from extender.offline.html import rendering
 from extender.offline.policy_forms import AnyPolicy
+from extender.offline.recording.causes import Causes, Consequence, counted_by_cause
 from extender.offline.recording.reading import RecordedStep, Recording, decoded_object, naming_step
 from extender.offline.recording.worlds import Rules, World
 from extender.policy.kubernetes_versions import changes
@@ -57,6 +58,7 @@ FAILED = "ended in an error"
 EXTENDERS = "other extenders took part, and their answers are not recorded"
 Progress = Callable[[int, int], None]
 _MOST_NODES = 3
+_EVICTS = " (evicts "
 
 
 class Difference(Documented, frozen=True):
@@ -248,7 +250,29 @@ def _choice(decided: Chosen | Failure) -> str:
 
 
 def _in_words(message: str, nominated_node: str, victims: Sequence[str]) -> str:
-    return f"{message} (evicts {', '.join(victims)} from {nominated_node})" if nominated_node else message
+    return f"{message}{_EVICTS}{', '.join(victims)} from {nominated_node})" if nominated_node else message
+
+
+def _what_changes(line: DecisionLine, differences: Sequence[Difference]) -> str:
+    """Returns what changes for the pod or group, as in "3 pods get another node" (see `Consequence`)."""
+    if isinstance(line, GroupLine | PlanLine):
+        return "are placed otherwise"
+    before, after = differences[0].recorded, differences[0].replayed
+    if isinstance(line, AttemptLine):
+        fit, fits = bool(line.node), len(differences[0].nodes) > bool(line.node)
+        if fit or fits:
+            return "get another node" if fit and fits else "get a node" if fits else "fit no node"
+        return "get other victims" if line.victims or _EVICTS in after else "get another refusal"
+    match line.verb:
+        case "filter":
+            verdicts = {verdict for each in differences for verdict in (each.recorded, each.replayed)}
+            return "pass filter on other nodes" if PASSES in verdicts else "get another refusal"
+        case "prioritize":
+            return "get other scores"
+        case "preempt":
+            return "get other victims"
+        case _:
+            return "fit no node" if before == PASSES else "get a node" if after == PASSES else "get another refusal"
 
 
 # ---- causes
@@ -309,6 +333,7 @@ class ChangedDecision(Documented, frozen=True):
             about a pod or a pod group.
         pod: the pod (namespace/name), or the group ("PodGroup ml/train").
         differences: the differences between the recorded decision and the repeated one.
+        because: the change of Kubernetes that makes the difference; None if no upgrade is checked.
     """
 
     step: int
@@ -316,6 +341,7 @@ class ChangedDecision(Documented, frozen=True):
     what: str
     pod: str
     differences: Sequence[Difference]
+    because: str | None = None
 
 
 class ReplayResult(Documented, frozen=True):
@@ -398,8 +424,10 @@ def replay(
     if gates is not None:
         other = (other or own).with_gates(gates)
     first = World(own, recording.numbers)
-    second = World(other, recording.numbers) if other else first
-    result = _Replay(recording, first, second).run(progress)
+    second = first.under(other) if other else first
+    causes = Causes(own, second) if gates is not None and policy is None else None
+    again = _Replay(recording, first, second, causes)
+    result = again.run(progress)
     if gates is None or other is None:
         return result
     changed = changes(own.profiles.features, other.profiles.features)
@@ -408,7 +436,7 @@ def replay(
         if changed
         else f"under {gates}, every feature gate has the same value as in the recording"
     )
-    return replace(result, notes=[note, *result.notes])
+    return replace(result, notes=[*counted_by_cause(again.consequences), note, *result.notes])
 
 
 @contextmanager
@@ -424,13 +452,17 @@ class _Replay:
 
     `first` has the rules of the recording, and `second` the rules to compare with them. Both are the same World if the
     recording is replayed under its own rules. A plugin that answers differently in `first` causes a difference.
+
+    Args:
+        causes: finds the changes of Kubernetes behind the differences; None if no upgrade is checked.
     """
 
-    def __init__(self, recording: Recording, first: World, second: World) -> None:
+    def __init__(self, recording: Recording, first: World, second: World, causes: Causes | None = None) -> None:
         self._recording = recording
         self._first = first
         self._second = second
-        self._worlds = [first] if first is second else [first, second]
+        self._causes = causes
+        self.consequences: list[tuple[Consequence, str]] = []
         self._keys: set[tuple[str, str]] = set()
         self._decided = Counter[str]()
         self._left_out = Counter[str]()
@@ -474,15 +506,13 @@ class _Replay:
     def _change(self, number: int, line: object) -> None:
         if isinstance(line, CheckpointLine):
             for kind, key in self._keys:
-                for world in self._worlds:
-                    world.change(kind, key, None)
+                self._first.change(kind, key, None)
             self._keys.clear()
         elif isinstance(line, ObjectLine):
             with naming_step(number):
                 present, reference = decoded_object(line), (line.kind, line.key)
             self._keys.discard(reference) if present is None else self._keys.add(reference)
-            for world in self._worlds:
-                world.change(*reference, present)
+            self._first.change(*reference, present)
 
     def _decide(self, number: int, line: DecisionLine, obstacle: str) -> None:
         what = line.verb if isinstance(line, CallLine) else _WHAT[type(line)]
@@ -492,37 +522,48 @@ class _Replay:
             obstacle = obstacle or (UNDECIDED if line.message.startswith(LATE) else FAILED)
         with rule_errors(), naming_step(number):
             obstacle = obstacle or (PLANNED if self._lacks_plan(line) else "")
-            compared = None if obstacle else self._differences(line)
+            compared = None if obstacle else self._differences(line, self._first, self._second)
             differences = list(compared or ())
+            because = self._because(number, line, differences) if differences else None
         if compared is None:
             self._left_out[obstacle or (UNJUDGED if isinstance(line, CallLine) else EXTENDERS)] += 1
             return
         self._decided[what] += 1
         if differences:
             step = self._recording.steps[number]
-            self._changed.append(ChangedDecision(number, step.at, what, step.subject, differences))
+            self._changed.append(ChangedDecision(number, step.at, what, step.subject, differences, because))
 
-    def _differences(self, line: DecisionLine) -> Iterator[Difference] | None:
+    def _because(self, number: int, line: DecisionLine, differences: Sequence[Difference]) -> str | None:
+        """Returns the change of Kubernetes that makes the difference; None if no upgrade is checked."""
+        if self._causes is None:
+            return None
+        cause = self._causes.of(lambda world: any(self._differences(line, world, world) or ()))
+        noun = "group" if isinstance(line, GroupLine | PlanLine) else "pod"
+        what = _what_changes(line, differences)
+        self.consequences.append((Consequence(noun, what, cause), self._recording.steps[number].subject))
+        return cause
+
+    def _differences(self, line: DecisionLine, first: World, second: World) -> Iterator[Difference] | None:
         """Makes the decision again and returns the differences; None if the decision cannot be made again."""
         if isinstance(line, PlanLine):
-            return plan_differences(line, self._second)
+            return plan_differences(line, second)
         if not isinstance(line, CallLine):
-            if self._first.rules.asks_extenders or self._second.rules.asks_extenders:
+            if first.rules.asks_extenders or second.rules.asks_extenders:
                 return None
             if isinstance(line, GroupLine):
-                return group_differences(line, self._second)
-            return attempt_differences(line, self._first, self._second)
+                return group_differences(line, second)
+            return attempt_differences(line, first, second)
         if line.result != DECIDED:
             return None
         match line.verb:
             case "filter":
-                return filter_differences(line, self._recording.numbers, self._first, self._second)
+                return filter_differences(line, self._recording.numbers, first, second)
             case "prioritize":
-                return prioritize_differences(line, self._first, self._second)
+                return prioritize_differences(line, first, second)
             case "preempt":
-                return preempt_differences(line, self._second)
+                return preempt_differences(line, second)
             case _:
-                return bind_differences(line, self._second)
+                return bind_differences(line, second)
 
     def _lacks_plan(self, line: DecisionLine) -> bool:
         """Returns True if the decision was made from a plan for a pod group, and the recording lacks that plan."""

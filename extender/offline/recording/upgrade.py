@@ -2,52 +2,19 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Any
 
 from extender.engine import Decision
 from extender.framework.profile import Profiles
+from extender.offline.recording.causes import MOST_NAMES, SEVERAL, Consequence, counted_by_cause, single_changes
 from extender.offline.recording.replay import ChangedDecision, Difference, ReplayResult
 from extender.offline.state import ClusterState
-from extender.policy.kubernetes_versions import by_name, changes, upgraded
+from extender.policy.kubernetes_versions import changes, upgraded
 from extender.preemption import Candidate
 from extender.runtime.text import MOST_ROWS, Cells, counted, cut, listed, printable
-from extender.table.features import Behaviours, FeatureGates, with_values
-
-SEVERAL = "several changes work together"
-_MOST_PODS = 5
-_BECAUSE: Mapping[str, str] = {
-    "attributes_fail_when_read": "attributes of devices are compared and read one by one",
-    "candidates_without_victims": "extenders are offered nodes without victims",
-    "capacities_have_domains": "capacities of devices have the driver's domain",
-    "composite_placements_are_counted": "placements of CompositePodGroups are counted",
-    "composites_have_conditions": "CompositePodGroups have a condition",
-    "certificate_and_oci_features": "nodes must declare features of certificates and OCI profiles",
-    "empty_labels_are_no_domain": "nodes with an empty topology label are in no domain",
-    "empty_spread_selector_counts": "an empty selector of a spread constraint counts all pods",
-    "enough_placements_end_the_search": "only a percentage of the topology domains is compared",
-    "every_budget_protects": "every PodDisruptionBudget protects the pods that it selects",
-    "every_class_has_its_resource": "every DeviceClass keeps its implicit resource",
-    "exact_score_fractions": "scores of large amounts are exact",
-    "exact_storage_capacity": "storage capacity is compared exactly",
-    "failures_name_the_group": "members that fail with their group name the group",
-    "incomplete_pools_refuse_the_node": "an incomplete pool of devices refuses only its node",
-    "members_are_evicted_as_pods": "members of groups are evicted by their own priority",
-    "negative_consumption_fails": "a claim consumes a negative amount",
-    "no_victims_is_unschedulable": "a group without victims may release claims",
-    "nominated_placement_first": "a group goes to the topology domain that it is nominated to",
-    "ongoing_preemption_comes_first": "a group waits for its victims whatever its preemption policy is",
-    "placement_fields": "the configuration has fields for placements",
-    "pod_level_requests_in_score": "pod-level requests count in the score",
-    "preemption_ranks_nodes": "groups preempt on the nodes with the least important victims",
-    "shares_prevent_exclusive_use": "a device with a share in use is not given as a whole",
-    "shrunk_nomination_wakes": "pods wake when the node that they are nominated to shrinks",
-    "victims_by_uid": "the UID decides between equally important victims",
-    "whole_trees_are_validated": "all groups and pods of a tree are validated",
-}
-"""A behaviour (`Behaviours`) -> the reason why it changes a decision."""
+from extender.table.features import FeatureGates
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,20 +43,17 @@ class UpgradeResult:
     changed: Sequence[ChangedPod]
     notes: Sequence[str]
 
-    def causes(self) -> Mapping[tuple[str, str], Sequence[str]]:
-        """Returns (what changes, because of what) -> the pods, for most pods first."""
-        pods: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-        for each in self.changed:
-            pods[each.what, each.cause].append(each.pod)
-        return dict(sorted(pods.items(), key=lambda item: -len(item[1])))
+    def sentences(self, most: int | None = MOST_NAMES) -> Sequence[str]:
+        """Returns the counts by cause; see `counted_by_cause`."""
+        return counted_by_cause(((Consequence("pod", each.what, each.cause), each.pod) for each in self.changed), most)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the form of a replay (docs/record-and-replay.md), with a step for each pod that changes."""
         changed = [
-            ChangedDecision(number, 0.0, "pod", each.pod, [Difference(each.before, each.after, each.cause)])
+            ChangedDecision(number, 0.0, "pod", each.pod, [Difference(each.before, each.after, each.cause)], each.cause)
             for number, each in enumerate(self.changed)
         ]
-        notes = [*map(_sentence, self.causes().items()), *self.notes]
+        notes = [*self.sentences(), *self.notes]
         return ReplayResult({"pod": self.judged}, {}, changed, notes).to_dict()
 
 
@@ -107,7 +71,7 @@ def check(
     before = state.profiles.features
     after = upgraded(before, target)
     then, now = _under(state, before), _under(state, after)
-    single = dict(_single_changes(before, after))
+    single = dict(single_changes(before, after))
     states: dict[str, ClusterState] = {}
     changed: list[ChangedPod] = []
     infos = list(state.infos.values())
@@ -129,7 +93,7 @@ def as_text(result: UpgradeResult, *, every: bool = False) -> Iterator[str]:
     number = len(result.changed)
     differ = f"{number} decisions differ" if number > 1 else "1 decision differs" if number else "no decision differs"
     yield f"{counted(result.judged, 'pod')} judged as if waiting: {differ}"
-    yield from (printable(_sentence(item)) for item in result.causes().items())
+    yield from map(printable, result.sentences(None if every else MOST_NAMES))
     yield from (printable(f"note: {note}") for note in result.notes)
     rows: list[Cells] = [("POD", "BEFORE", "AFTER", "CAUSE")]
     rows += [(each.pod, each.before, each.after, each.cause) for each in result.changed]
@@ -138,28 +102,9 @@ def as_text(result: UpgradeResult, *, every: bool = False) -> Iterator[str]:
         yield from cut(rows, None if every else MOST_ROWS)
 
 
-def _sentence(item: tuple[tuple[str, str], Sequence[str]]) -> str:
-    (what, cause), pods = item
-    verb = what if len(pods) > 1 else what.replace("get ", "gets ", 1).replace("no longer fit", "no longer fits", 1)
-    return f"{counted(len(pods), 'pod')} {verb} because {cause}: {listed(pods, _MOST_PODS)}"
-
-
 def _under(state: ClusterState, features: FeatureGates) -> ClusterState:
     profiles = state.profiles
     return state.copy(Profiles(profiles.all, features, profiles.extenders, profiles.watch))
-
-
-def _single_changes(before: FeatureGates, after: FeatureGates) -> Iterator[tuple[str, FeatureGates]]:
-    """Yields each single change from `before` to `after`: its text, and `after` without it."""
-    for field in fields(Behaviours):
-        old = getattr(before.behaviours, field.name)
-        if old != getattr(after.behaviours, field.name):
-            yield _BECAUSE[field.name], replace(after, behaviours=replace(after.behaviours, **{field.name: old}))
-    gates = by_name(before)
-    for name, is_on in by_name(after).items():
-        if is_on != gates[name]:
-            state = "on" if is_on else "off"
-            yield f"the feature gate {name} is {state}", with_values(after, {name: gates[name]})
 
 
 def _cause(
@@ -190,18 +135,18 @@ def _outcome(decision: Decision) -> object:
 
 def _shown(decision: Decision) -> str:
     if decision.feasible:
-        return listed(sorted(decision.best), _MOST_PODS)
+        return listed(sorted(decision.best), MOST_NAMES)
     eviction = _eviction(decision)
     if eviction is None:
         return decision.message
-    return f"{eviction.node}, evicting {listed([victim.pod.key for victim in eviction.victims], _MOST_PODS)}"
+    return f"{eviction.node}, evicting {listed([victim.pod.key for victim in eviction.victims], MOST_NAMES)}"
 
 
 def _what(before: Decision, after: Decision) -> str:
     if before.feasible and after.feasible:
         return "get another node"
     if before.feasible or after.feasible:
-        return "no longer fit" if before.feasible else "get a node"
+        return "fit no node" if before.feasible else "get a node"
     return "get other victims" if _eviction(before) and _eviction(after) else "get another refusal"
 
 

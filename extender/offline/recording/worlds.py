@@ -48,6 +48,7 @@ from extender.recording.lines import (
 from extender.runtime.clock import Deadline, ManualClock
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo, Table, Trial
+from extender.table.features import FeatureGates
 from extender.table.journal import BEGINNING
 from extender.table.labels import Rows
 from extender.verbs.bind import at_bind, refusal_on
@@ -118,8 +119,11 @@ class Rules:
 
         Raises ConfigurationError if a gate or version is not known.
         """
+        return self.with_features(upgraded(self.profiles.features, target))
+
+    def with_features(self, features: FeatureGates) -> Rules:
+        """Returns the same rules with these gates, and the behaviours of their version."""
         profiles = self.profiles
-        features = upgraded(profiles.features, target)
         return replace(self, profiles=Profiles(profiles.all, features, profiles.extenders, profiles.watch))
 
     @classmethod
@@ -156,15 +160,19 @@ class PlayedRandom(Random):
 
 
 class World:
-    """A cache to which recorded changes are applied, and the verbs and scheduling cycles that decide on it."""
+    """A cache to which recorded changes are applied, and the verbs and scheduling cycles that decide on it.
 
-    def __init__(self, rules: Rules, numbers: NodeNumbers) -> None:
+    Args:
+        other: a world whose objects and plans this one reads as well; None for a world of its own.
+    """
+
+    def __init__(self, rules: Rules, numbers: NodeNumbers, other: World | None = None) -> None:
         self.rules = rules
         self._numbers = numbers
-        self._changes = Changes()
+        self._changes: Changes = other._changes if other else Changes()
         features, settings = rules.profiles.features, rules.settings
         self._cache = Cache(ManualClock(), Telemetry(), features=features, changes=self._changes)
-        self.plans = ReplayedPlans()
+        self.plans: ReplayedPlans = ReplayedPlans(other.plans if other else None)
         self.filter = Filter(
             self._cache, rules.profiles, Telemetry(), scheduler_filters=settings.scheduler_filters, plans=self.plans
         )  # fmt: skip
@@ -172,8 +180,15 @@ class World:
         self.preempt = Preempt(self._cache, rules.profiles)
         self._at_bind = rules.profiles.with_each(at_bind)
         self._ordered = _OrderedTable(Table(features), self._changes)
-        self._described: dict[str, PodPlacement | PodInfo] = {}
-        self._remembered: dict[str, PodInfo] = {}
+        self._described: dict[str, PodPlacement | PodInfo] = other._described if other else {}
+        self._remembered: dict[str, PodInfo] = other._remembered if other else {}
+
+    def under(self, rules: Rules) -> World:
+        """Returns a world with the same objects that decides by other rules.
+
+        A plan that it has not made itself is that of this world.
+        """
+        return World(rules, self._numbers, self)
 
     def change(self, kind: str, key: str, present: Current) -> None:
         self._changes.note(kind, key, present)
@@ -300,10 +315,14 @@ class ReplayedPlans:
 
     Attributes:
         current: the number of the plan for the next call; 0 if filter used no plan when the call was recorded.
+
+    Args:
+        others: the plans of another world, from which those come that this world has not made.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, others: ReplayedPlans | None = None) -> None:
         self._plans: OrderedDict[int, tuple[PlanLine, Plan]] = OrderedDict()
+        self._others = others
         self.current = 0
 
     def add(self, line: PlanLine, plan: Plan) -> None:
@@ -321,17 +340,22 @@ class ReplayedPlans:
             return None
         if not self.has(line.before):
             raise MalformedCluster(f"plan {line.before} is missing")
-        return self._plans[line.before][1]
+        return self._plan(line.before)[1]
 
     def has(self, number: int) -> bool:
-        return number in self._plans
+        return number in self._plans or (self._others is not None and self._others.has(number))
+
+    def _plan(self, number: int) -> tuple[PlanLine, Plan]:
+        if number in self._plans or self._others is None:
+            return self._plans[number]
+        return self._others._plan(number)
 
     def recorded_node(self, pod: Pod) -> str:
         """Returns the pod's node in the recording of the current plan; "" if the plan has no node for the pod."""
-        return self._plans[self.current][0].placed.get(pod.key, "") if self.current else ""
+        return self._plan(self.current)[0].placed.get(pod.key, "") if self.current else ""
 
     def answer(self, info: PodInfo, names: list[str], _profile: Profile, _deadline: Deadline) -> GroupAnswer | None:
-        return self._plans[self.current][1].answer(info, names) if self.current else None
+        return self._plan(self.current)[1].answer(info, names) if self.current else None
 
 
 def _check_waiting(tree: Tree, table: Table) -> Sequence[PodInfo]:
