@@ -119,7 +119,7 @@ test-distribution: $(READY) ## install the wheel into an empty environment with 
 test-upstream: $(READY) ## run Kubernetes' own end-to-end specs and write docs/conformance.md; takes hours
 	@$(VENV)/bin/python -m tests.upstream $(ARGS)
 
-test-versions: $(READY) ## run the end-to-end tests against Kubernetes 1.35, 1.36 and 1.37, and write docs/versions.md
+test-versions: $(READY) ## run the end-to-end tests against Kubernetes 1.35 to 1.37, and 1.38 if it can be built, and write docs/versions.md
 	@$(VENV)/bin/python -m tests.versions $(ARGS)
 
 test-next: $(READY) ## compare 2,000 generated cases with the plugins of Kubernetes 1.38, and run the end-to-end tests under its kube-scheduler

@@ -13,8 +13,9 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -82,6 +83,7 @@ _NEXT = {
     "kube-scheduler": Program("kube-scheduler", "v1.38", "k8s.io/kubernetes/cmd/kube-scheduler", NEXT_VERSION),
     "oracle": Program("oracle", "v1.38", "./oracle", NEXT_VERSION, sources="stock"),
 }
+_NEXT_API_SERVER = Program("kube-apiserver", "v1.38", "k8s.io/kubernetes/cmd/kube-apiserver", NEXT_VERSION)
 _FOR_FEW_TESTS = (
     Program("kubectl", "stock", "k8s.io/kubernetes/cmd/kubectl"),
     Program("helm", "helm", "helm.sh/helm/v4/cmd/helm"),
@@ -141,8 +143,40 @@ def is_built(minor: str = "", on_request: Collection[str] = ()) -> bool:
 
 
 def _wanted(minor: str, on_request: Collection[str]) -> tuple[tuple[Program, ...], Binaries]:
-    wanted = programs(minor or os.environ.get("KUBERNETES_MINOR") or max(VERSIONS), on_request)
-    return wanted, {program.name: cache_directory() / program.key() / program.name for program in wanted}
+    minor = minor or os.environ.get("KUBERNETES_MINOR") or max(VERSIONS)
+    wanted = programs(minor, on_request)
+    binaries = {program.name: _path(program) for program in wanted}
+    if minor == NEXT_MINOR and _path(_NEXT_API_SERVER).exists():
+        binaries["kube-apiserver"] = _path(_NEXT_API_SERVER)
+    return wanted, binaries
+
+
+def _path(program: Program) -> Path:
+    return cache_directory() / program.key() / program.name
+
+
+def build_next_api_server(report: Report = print) -> None:
+    """Builds the API server of NEXT_VERSION, which `build` then takes for NEXT_MINOR.
+
+    Raises GoMissingError if there is no Go, and BuildError with the modules that the proxy does not serve.
+    """
+    program, go = _NEXT_API_SERVER, find_go(GO_MINIMUM_OF_NEXT)
+    if _path(program).exists():
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        for name in ("go.mod", "go.sum"):
+            shutil.copy(_MODULES / program.module / name, directory)
+        flags = (f"-modfile={directory}/go.mod", "-mod=mod")
+        command = [go, "list", "-e", "-deps", *flags, "-f", "{{with .Error}}{{.}}{{end}}", program.package]
+        result = subprocess.run(command, cwd=program.folder, capture_output=True, text=True, check=False)
+        if missing := not_served(result.stdout + result.stderr):
+            raise BuildError(f"{program.name} {NEXT_VERSION} cannot be built: not served: {', '.join(missing)}")
+        _build_program(go, program, _path(program), report, flags)
+
+
+def not_served(output: str) -> list[str]:
+    """Returns the modules that the proxy refuses, as `go list` reports them: k8s.io/ktesting@v0.38.0."""
+    return sorted(set(re.findall(r"([\w./-]+@v[\w.-]+): reading https://\S+: 4\d\d ", output)))
 
 
 def _are_missing(binaries: Binaries) -> bool:
@@ -172,14 +206,14 @@ def _go_version(go: str) -> tuple[int, int]:
     return (int(version[1]), int(version[2])) if version else (0, 0)
 
 
-def _build_program(go: str, program: Program, path: Path, report: Report) -> None:
+def _build_program(go: str, program: Program, path: Path, report: Report, flags: Sequence[str] = ()) -> None:
     report(f"building {program.name} ...")
     started = time.monotonic()
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
     command = [go, "build", "-ldflags", link_flags(program.version), "-o", str(partial)]
     command += [f"-modfile={_MODULES / program.module / 'go.mod'}"] if program.sources else []
-    command += [program.package]
+    command += [*flags, program.package]
     result = subprocess.run(command, cwd=program.folder, capture_output=True, text=True, check=False)
     if result.returncode != 0:
         output = result.stderr.strip()[-4000:]

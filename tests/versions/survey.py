@@ -14,7 +14,7 @@ from typing import NamedTuple
 from extender.model.kinds import KINDS
 from extender.table.features import BY_NAME
 from tests.stock.api_client import ApiError
-from tests.stock.build import VERSIONS, Binaries
+from tests.stock.build import NEXT_VERSION, VERSIONS, Binaries
 from tests.stock.control_plane import ControlPlane
 
 _ROOT = Path(__file__).parents[2]
@@ -50,7 +50,7 @@ def survey(minor: str, binaries: Binaries, arguments: Sequence[str]) -> Survey:
             gates = {name: plane.gates().get(name) for name in GATES}
         report = directory / "report.xml"
         run_tests(minor, report, arguments)
-        return Survey(VERSIONS[minor], *outcomes(report), unserved, gates)
+        return Survey(VERSIONS.get(minor, NEXT_VERSION), *outcomes(report), unserved, gates)
 
 
 def _is_served(plane: ControlPlane, path: str) -> bool:
