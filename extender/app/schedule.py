@@ -108,6 +108,7 @@ class SchedulerProcess:
         self._metrics = metrics = SchedulerMetrics(clock, product_version())
         self._failures = TaskFailures(metrics.set_aside)
         self._setup = setup = set_up("schedule", settings, metrics, clock, stopping, self._record_reload)
+        metrics.follow(setup.features.behaviours)
         self._extenders = extenders_of(setup.policy.extenders)
         self._random = random = setup.observation.random(seed)
         self._rules = _rules_of(setup, random, self._extenders, ProfileTimer(clock, metrics))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -62,8 +62,7 @@ class EvictionPlan:
         outranked: pods of lower priority that lose their nomination to the node.
         group: the pod group for which the pods are evicted; None if the preemptor is a single pod.
         pdb_violations: the number of victims whose eviction violates a PodDisruptionBudget.
-        disrupted_groups: the number of victims in pod groups. Pods that are evicted together count once. As in
-            upstream, 0 if the preemptor is a single pod.
+        disruptions: see `GroupPreemption`. As in upstream, empty if the preemptor is a single pod.
     """
 
     node_name: str
@@ -71,7 +70,7 @@ class EvictionPlan:
     outranked: Sequence[PodInfo] = ()
     group: SchedulingGroup | None = None
     pdb_violations: int = 0
-    disrupted_groups: int = 0
+    disruptions: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,12 +47,12 @@ Choose = Callable[[Sequence[GroupDecision]], GroupDecision]
 
 
 class PlacementObserver:
-    """Observes the attempts to place a PodGroup in topology domains. This base class observes nothing."""
+    """Observes the attempts to place a group in topology domains. This base class observes nothing."""
 
-    def generated(self, count: int) -> None:
+    def generated(self, tree: Tree, count: int) -> None:
         """Observes the number of domains in which the group may be placed. Called before they are tried."""
 
-    def evaluate(self, decide: Callable[[], GroupDecision]) -> GroupDecision:
+    def evaluate(self, tree: Tree, decide: Callable[[], GroupDecision]) -> GroupDecision:  # noqa: ARG002  an observer's
         """Calls `decide`, which tries the group in one domain, and returns the decision."""
         return decide()
 
@@ -242,10 +242,10 @@ class _Attempt:
             return GroupDecision(tree, GroupStatus.UNSCHEDULABLE, (NO_PLACEMENTS,))
         is_observed = isinstance(tree, Leaf) or self._behaviours.composite_placements_are_counted
         observer = self.observer if is_observed else UNOBSERVED
-        observer.generated(len(placements))
+        observer.generated(tree, len(placements))
         if (nominated := self._nominated(tree, placements)) is None:
             return self._best_placement(tree, placements, None, observer)
-        decision = observer.evaluate(partial(self._on_trial, tree, nominated))
+        decision = observer.evaluate(tree, partial(self._on_trial, tree, nominated))
         if decision.placed or decision.status is GroupStatus.ERROR:
             self._place_all(decision)
             return decision
@@ -264,7 +264,7 @@ class _Attempt:
         enough = self._enough(placements)
         for placement in self._most_promising_first(tree, self._large_enough(tree, others)):
             try:
-                decision = observer.evaluate(partial(self._on_trial, tree, placement))
+                decision = observer.evaluate(tree, partial(self._on_trial, tree, placement))
             except DeadlineExceeded:
                 if any(earlier.is_success for _, earlier in tried):
                     break  # the best placement so far is better than none

@@ -50,7 +50,8 @@ class GroupPreemption:
         victims: the pods to evict, the most important first; empty if the victims are leaving already.
         nominated: UID of a member -> the node where the member fits once the victims have left.
         pdb_violations: the number of victims whose eviction violates a PodDisruptionBudget.
-        disrupted_groups: the number of victims in pod groups. Pods that are evicted together count once.
+        disruptions: kind of victim -> the number of victims: pod, podgroup or compositepodgroup. Pods that are evicted
+            together count once.
     """
 
     text: str
@@ -60,7 +61,7 @@ class GroupPreemption:
     victims: Sequence[PodInfo] = ()
     nominated: Mapping[str, str] = field(default_factory=dict)
     pdb_violations: int = 0
-    disrupted_groups: int = 0
+    disruptions: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def code(self) -> str:
@@ -194,7 +195,7 @@ def _select(
         victims=victims,
         nominated=nominated,
         pdb_violations=sum(violating.get(id(unit), 0) for unit in evicted),
-        disrupted_groups=sum(unit.kind is not UnitKind.POD for unit in evicted),
+        disruptions=Counter(unit.kind.entity for unit in evicted),
     )
 
 

@@ -195,7 +195,12 @@ class GroupName(NamedTuple):
     @property
     def entity_key(self) -> str:
         """The group's name in kube-scheduler's messages since 1.38: `podgroup/<namespace>/<name>`."""
-        return f"{self.kind.lower()}/{self.key}"
+        return f"{self.entity}/{self.key}"
+
+    @property
+    def entity(self) -> str:
+        """The kind as messages and metrics have it: podgroup or compositepodgroup."""
+        return self.kind.lower()
 
 
 def coscheduling_key(pod: Pod) -> str | None:

@@ -39,6 +39,11 @@ class UnitKind(IntEnum):
     """The pods of a PodGroup, or one pod of it."""
     COMPOSITE_POD_GROUP = 3
 
+    @property
+    def entity(self) -> str:
+        """The kind as metrics have it: pod, podgroup or compositepodgroup."""
+        return self.name.replace("_", "").lower()
+
 
 def groups_above(info: PodInfo, table: Table) -> Sequence[PodGroup | CompositePodGroup]:
     """Returns the groups of the pod from its PodGroup up to the root, or up to the first group that does not exist."""

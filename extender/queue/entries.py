@@ -197,5 +197,5 @@ Entity = QueuedPod | QueuedGroup
 
 
 def entity_type(entity: Entity) -> str:
-    """Returns the value of the metrics' label `type` for a pod or a group (upstream EntityToLabel)."""
-    return "podgroup" if isinstance(entity, QueuedGroup) else "pod"
+    """Returns pod, podgroup or compositepodgroup, as metrics name it (upstream EntityTypeToLabel)."""
+    return entity.root.entity if isinstance(entity, QueuedGroup) else "pod"

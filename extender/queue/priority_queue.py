@@ -22,6 +22,7 @@ backoff, here it waits like a single pod for an event that may help one of its m
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -45,7 +46,7 @@ from extender.model.meta import NO_LABELS
 from extender.model.pod_groups import GroupName
 from extender.queue.backoff import Backoff, Order, priority_sort
 from extender.queue.costs import CHEAP_SECONDS, tenant_of
-from extender.queue.entries import Entity, GroupOutcome, QueuedGroup, QueuedPod, RootOf, Tier
+from extender.queue.entries import Entity, GroupOutcome, QueuedGroup, QueuedPod, RootOf, Tier, entity_type
 from extender.queue.in_flight import Flight, InFlight
 from extender.queue.sub_queues import Helped, Place, QueueTelemetry, Strategy, SubQueues, strategy_of
 from extender.runtime.clock import Clock
@@ -391,13 +392,12 @@ class PriorityQueue:
             return {tier.value: len(self._tiers[tier]) + more[tier] for tier in Tier}
 
     def entities(self) -> dict[tuple[str, ...], int]:
-        """Returns the number of pods and groups in each tier, by (tier, "pod" or "podgroup") (queued_entities)."""
+        """Returns the number of pods and groups in each tier, by (tier, kind of entity) (queued_entities)."""
         with self.lock:
-            entities: dict[tuple[str, ...], int] = {}
+            entities = Counter[tuple[str, ...]]()
             for tier, groups in self._tiers.groups().items():
                 entities[tier.value, "pod"] = len(self._tiers[tier]) - len(groups)
-                if groups:
-                    entities[tier.value, "podgroup"] = len(groups)
+                entities.update((tier.value, entity_type(group)) for group in groups)
             return entities
 
     def rejections(self) -> Mapping[tuple[str, ...], int]:

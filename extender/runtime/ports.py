@@ -67,7 +67,7 @@ class Telemetry:
         """Called when a pod enters `queue` because of `event`."""
 
     def entity_incoming(self, queue: str, event: str, entity: str) -> None:
-        """Called when `entity` enters `queue`: "pod" for a pod without a group, "podgroup" for a whole group."""
+        """Called when `entity` enters `queue`: pod (without a group), podgroup or compositepodgroup."""
 
     def moved(self, pod_key: str, origin: str, tier: str, event: str) -> None:
         """Called when a pod enters the part `tier` of the queue, for example "backoff", and leaves the part `origin`.

@@ -128,15 +128,15 @@ class _Placements(PlacementObserver):
     clock: Clock
     telemetry: SchedulerTelemetry
 
-    def generated(self, count: int) -> None:
-        self.telemetry.placements_generated(self.profile, count)
+    def generated(self, tree: Tree, count: int) -> None:
+        self.telemetry.placements_generated(self.profile, GroupName.of(tree.group).entity, count)
 
-    def evaluate(self, decide: Callable[[], GroupDecision]) -> GroupDecision:
+    def evaluate(self, tree: Tree, decide: Callable[[], GroupDecision]) -> GroupDecision:
         began_at = self.clock.monotonic()
         decision = decide()
         if decision.status is not GroupStatus.ERROR:
-            result = "feasible" if decision.is_success else "infeasible"
-            self.telemetry.placement_evaluated(result, self.profile, self.clock.monotonic() - began_at)
+            result, entity = "feasible" if decision.is_success else "infeasible", GroupName.of(tree.group).entity
+            self.telemetry.placement_evaluated(result, self.profile, entity, self.clock.monotonic() - began_at)
         return decision
 
 
@@ -183,16 +183,18 @@ class GroupScheduler:
         gave_way = isinstance(decided, Failure) and decided.gave_way
         self.pods.spent(queued, placing.clock.monotonic() - began_at, gave_way=gave_way)
         if isinstance(decided, Failure):
-            self._attempted(waiting, GroupResult.ERROR, began_at)
+            self._attempted(queued, waiting, GroupResult.ERROR, began_at)
             return self._refuse(tree, waiting, decided, began_at)
         outcome = self._submit(decided, waiting, began_at)
-        self._attempted(waiting, _RESULTS[outcome, decided.preemption.helps], began_at)
+        self._attempted(queued, waiting, _RESULTS[outcome, decided.preemption.helps], began_at)
         return outcome
 
-    def _attempted(self, waiting: Sequence[QueuedPod], result: GroupResult, began_at: float) -> None:
+    def _attempted(
+        self, queued: QueuedGroup, waiting: Sequence[QueuedPod], result: GroupResult, began_at: float
+    ) -> None:
         placing = self.pods.placing
-        seconds = placing.clock.monotonic() - began_at
-        placing.telemetry.group_attempted(result, waiting[0].info.pod.spec.scheduler_name, seconds)
+        profile, seconds = waiting[0].info.pod.spec.scheduler_name, placing.clock.monotonic() - began_at
+        placing.telemetry.group_attempted(result, profile, queued.root.entity, seconds)
 
     def _tree(self, root: GroupName, waiting: Sequence[QueuedPod]) -> Tree | Failure:
         """Returns the tree with these waiting members; a Failure if the tree lacks the group of a member."""
@@ -246,7 +248,8 @@ class GroupScheduler:
         observer = _Placements(profile.name, placing.clock, placing.telemetry)
         group = GroupSchedulingCycle(tree, Trial(table), decides, profile, rules, self.random.choice, observer)
         decision = group.decide()
-        placing.telemetry.group_decided(placing.clock.monotonic() - began_at)
+        entity = GroupName.of(tree.group).entity
+        placing.telemetry.group_decided(profile.name, entity, placing.clock.monotonic() - began_at)
         decided = self._post_filter(group, decision)
         for each in cycle.observers:
             each.group_attempted(table, decision, decided.preemption)
@@ -263,7 +266,8 @@ class GroupScheduler:
         preemption = group.preempt(decision)
         if preemption is not NOT_TRIED:
             seconds = placing.clock.monotonic() - began_at if preemption.has_searched else None
-            placing.telemetry.group_preemption_tried(preemption.code, seconds)
+            entity = GroupName.of(decision.tree.group).entity
+            placing.telemetry.group_preemption_tried(entity, preemption.code, seconds)
         return Decided(decision, [with_reasons(each, preemption, idle) for each in groups], preemption, idle)
 
     def _timed(self, decide: DecideOne) -> DecideOne:
@@ -375,7 +379,7 @@ class GroupScheduler:
                 preemption.victims,
                 group=decided.root.tree.group,
                 pdb_violations=preemption.pdb_violations,
-                disrupted_groups=preemption.disrupted_groups,
+                disruptions=preemption.disruptions,
             )
             failures.append((pod, replace(failure, preemption=plan)))
         for pod, failure in failures:

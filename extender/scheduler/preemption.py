@@ -225,7 +225,7 @@ class PreemptionExecutor:
 
     def carry_out(self, preemptor: PodInfo, plan: EvictionPlan) -> None:
         """Starts the evictions. The preemptor must already be back in the queue."""
-        self.telemetry.preempted(_kind(plan.group), len(plan.victims), plan.pdb_violations, plan.disrupted_groups)
+        self.telemetry.preempted(_kind(plan.group), len(plan.victims), plan.pdb_violations, plan.disruptions)
         self.workers.submit(lambda: self._carry_out(preemptor, plan))
 
     def _carry_out(self, preemptor: PodInfo, plan: EvictionPlan) -> None:

@@ -5,7 +5,7 @@ Tests implement them without an API server and without threads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, Protocol
@@ -217,33 +217,36 @@ class SchedulerTelemetry(QueueTelemetry, PluginTelemetry, Protocol):
     def preemption_tried(self, status: str, seconds: float) -> None:
         """Counts and times a search for victims of a pod. `status` is a Code of kube-scheduler."""
 
-    def preempted(self, preemptor: str, victims: int, pdb_violations: int, groups: int) -> None:
+    def preempted(self, preemptor: str, victims: int, pdb_violations: int, disruptions: Mapping[str, int]) -> None:
         """Observes how many pods are evicted for a preemptor.
 
         Args:
             preemptor: the kind of preemptor: pod, podgroup or compositepodgroup.
             victims: the number of pods that are evicted.
             pdb_violations: how many of them violate a PodDisruptionBudget.
-            groups: the number of victims in pod groups. Pods that are evicted together count once.
+            disruptions: kind of victim -> the number of victims; pods that are evicted together count once. Empty if
+                the preemptor is a single pod.
         """
 
     def evictions_ended(self, preemptor: str, result: str, seconds: float) -> None:
         """Observes how long the evictions for a preemptor took, and their result: success or error."""
 
-    def group_decided(self, seconds: float) -> None:
+    # `entity` is the kind of a group: podgroup or compositepodgroup.
+
+    def group_decided(self, profile: str, entity: str, seconds: float) -> None:
         """Observes how long it took to decide about all members of a root group."""
 
-    def group_attempted(self, result: GroupResult, profile: str, seconds: float) -> None:
+    def group_attempted(self, result: GroupResult, profile: str, entity: str, seconds: float) -> None:
         """Counts an attempt of a root group that ended with a decision."""
 
-    def group_preemption_tried(self, status: str, seconds: float | None) -> None:
+    def group_preemption_tried(self, entity: str, status: str, seconds: float | None) -> None:
         """Counts a group's preemption by its status. `seconds` is how long the search took; None means no search."""
 
-    def placements_generated(self, profile: str, count: int) -> None:
-        """Counts the topology placements on which a PodGroup is tried."""
+    def placements_generated(self, profile: str, entity: str, count: int) -> None:
+        """Counts the topology placements on which a group is tried."""
 
-    def placement_evaluated(self, result: str, profile: str, seconds: float) -> None:
-        """Observes how long a PodGroup was tried on one placement, by its result: feasible or infeasible."""
+    def placement_evaluated(self, result: str, profile: str, entity: str, seconds: float) -> None:
+        """Observes how long a group was tried on one placement, by its result: feasible or infeasible."""
 
     def bound(self, result: str) -> None:
         """Counts a bind by its result; see runtime.ports.Telemetry."""

@@ -157,6 +157,11 @@ class Behaviours:
 
     Upstream: algorithm_podgroup.go compositePodGroupSchedulingPlacementAlgorithm.
     """
+    metrics_have_entities: bool = False
+    """Metrics of queues and groups have the label `entity`, and those of preemption the kinds of both sides.
+
+    Before 1.38, the label was `type`, and a tree counted as a podgroup. Upstream: metrics/metrics.go.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +265,7 @@ _BEHAVIOURS_OF_1_38 = Behaviours(
     empty_labels_are_no_domain=True,
     composites_have_conditions=True,
     composite_placements_are_counted=True,
+    metrics_have_entities=True,
 )
 
 VERSIONS: Mapping[str, KubernetesVersion] = MappingProxyType(

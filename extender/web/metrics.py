@@ -12,7 +12,7 @@ import platform
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import Generic, TypeVar
 
@@ -66,19 +66,12 @@ class Metrics(Telemetry):
         self._withdrawn_at: dict[str, float] = {}
         self._rule_names: set[tuple[str, str]] = set()
         self._said: set[tuple[str, ...]] = set()  # the errors in the log: task, type, place, object
-        counters = {
-            name: Counter(name, row.help, row.labels, registry=registry)
-            for name, row in series.items()
-            if row.kind == "counter"
-        }
-        histograms = {
-            name: Histogram(name, row.help, row.labels, buckets=row.buckets, registry=registry)
-            for name, row in series.items()
-            if row.kind == "histogram"
-        }
+        self._counters: dict[str, Counter] = {}
+        self._histograms: dict[str, Histogram] = {}
+        self._register(series.values())
         # prometheus-client takes a lock for each look-up of a series. The cache looks each series up only once.
-        self._counter = cache(partial(_child, counters))
-        self._histogram = cache(partial(_child, histograms))
+        self._counter = cache(partial(_child, self._counters))
+        self._histogram = cache(partial(_child, self._histograms))
         self._policy_is_current = self._gauge("extender_policy_last_reload_successful")
         self._stuck_calls = self._gauge("extender_rule_calls_stuck")
         self._policy_read_at = self._gauge("extender_policy_last_reload_success_timestamp_seconds")
@@ -86,6 +79,24 @@ class Metrics(Telemetry):
         self._policy_read_at.set(clock.now())
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=registry)
+
+    def _register(self, series: Iterable[Series]) -> None:
+        """Adds the counters and histograms among these metrics. Each gauge computes its value at a scrape."""
+        for row in series:
+            if row.kind == "counter":
+                self._counters[row.name] = Counter(row.name, row.help, row.labels, registry=self.registry)
+            elif row.kind == "histogram":
+                self._histograms[row.name] = Histogram(
+                    row.name, row.help, row.labels, buckets=row.buckets, registry=self.registry
+                )
+
+    def _replace(self, series: Sequence[Series]) -> None:
+        """Registers these metrics again, with other labels. What they have counted is lost."""
+        families = self._counters | self._histograms
+        for row in series:
+            if row.name in families:
+                self.registry.unregister(families[row.name])
+        self._register(series)
 
     def observe(self, sizes: Sizes, leading: Leading = dict) -> None:
         """Registers two functions that are called at each scrape.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -11,9 +12,10 @@ from prometheus_client.registry import Collector
 
 from extender.runtime.clock import Clock
 from extender.scheduler.scheduler_ports import Attempt, GroupResult
+from extender.table.features import DEFAULT_FEATURES, Behaviours
 from extender.web.log import inform
 from extender.web.metrics import BatchedNotifier, Metrics, gauge
-from extender.web.series import ALL_SERIES, SCHEDULER_SERIES
+from extender.web.series import ALL_SERIES, BEFORE_ENTITIES, SCHEDULER_SERIES, Series, as_in
 from extender.web.tracing import Traces, Work
 
 _log = logging.getLogger(__name__)
@@ -60,7 +62,7 @@ class Waiting(NamedTuple):
 
     Attributes:
         pending: counts pods by queue: {"active": 3, "backoff": 0, "unschedulable": 1, "gated": 0}.
-        entities: counts single pods and pod groups by (queue, pod or podgroup).
+        entities: counts single pods and root groups by (queue, kind: pod, podgroup or compositepodgroup).
         refused: counts pods by (plugin that refused them, profile).
         tasks: counts writes and tasks that have not begun by kind: {"statuses": 0, "events": 7, "binds": 2, ...}.
     """
@@ -77,16 +79,43 @@ class SchedulerMetrics(Metrics):
     def __init__(self, clock: Clock, version: str) -> None:
         super().__init__(clock, version, ALL_SERIES)
         self.attempt_log = AttemptLog(clock)
+        self._has_entities = True
+        self._series: Mapping[str, Series] = ALL_SERIES
+        self.follow(DEFAULT_FEATURES.behaviours)
+
+    def follow(self, behaviours: Behaviours) -> None:
+        """Gives the metrics the labels that they have in a version of Kubernetes. Called before anything is counted.
+
+        If the version changes while the process runs, the labels stay, because a counter cannot change them.
+        """
+        self._has_entities = behaviours.metrics_have_entities
+        self._series = as_in(behaviours)
+        self._replace([self._series[name] for name in BEFORE_ENTITIES])
 
     def observe_queue(self, waiting: Waiting) -> None:
         """Adds the gauges whose values the functions in `waiting` compute at each scrape."""
-        self.registry.register(_AtScrape(waiting))
+        counted = waiting._replace(entities=lambda: self._entities(waiting.entities()))
+        self.registry.register(_AtScrape(counted, self._series["scheduler_queued_entities"]))
+
+    def _entities(self, found: Mapping[tuple[str, ...], int]) -> Mapping[tuple[str, ...], int]:
+        counts = Counter[tuple[str, ...]]()
+        for (queue, entity), count in found.items():
+            counts[queue, self._entity(entity)] += count
+        return counts
+
+    def _entity(self, entity: str) -> str:
+        """Returns the kind of an entity of the queue; before Kubernetes 1.38, a tree is a podgroup."""
+        return entity if self._has_entities or entity == "pod" else "podgroup"
+
+    def _values(self, name: str, **labels: str) -> Sequence[str]:
+        """Returns the values of those labels that the metric has in this version."""
+        return [labels[label] for label in self._series[name].labels]
 
     def incoming(self, queue: str, event: str) -> None:
         self._counter("scheduler_queue_incoming_pods_total", queue, event).inc()
 
     def entity_incoming(self, queue: str, event: str, entity: str) -> None:
-        self._counter("scheduler_queue_incoming_entities_total", queue, event, entity).inc()
+        self._counter("scheduler_queue_incoming_entities_total", queue, event, self._entity(entity)).inc()
 
     def moved(self, pod_key: str, origin: str, tier: str, event: str) -> None:
         """Logs the move at level debug, so that the log shows the pod's way through the queues."""
@@ -126,47 +155,64 @@ class SchedulerMetrics(Metrics):
         self._counter("scheduler_preemption_attempts_total").inc()
         self._histogram("scheduler_preemption_evaluation_duration_seconds", "pod", status).observe(seconds)
 
-    def preempted(self, preemptor: str, victims: int, pdb_violations: int, groups: int) -> None:
-        name = "scheduler_preemption_victims" if preemptor == "pod" else "scheduler_workload_preemption_victims"
-        self._histogram(name).observe(victims)
-        if groups:
-            self._histogram("scheduler_preemption_workload_disruptions", preemptor).observe(groups)
+    def preempted(self, preemptor: str, victims: int, pdb_violations: int, disruptions: Mapping[str, int]) -> None:
+        if preemptor == "pod":
+            self._histogram("scheduler_preemption_victims").observe(victims)
+        else:
+            name = "scheduler_workload_preemption_victims"
+            self._histogram(name, *self._values(name, preemptor=preemptor)).observe(victims)
+        if not self._has_entities:
+            groups = sum(count for victim, count in disruptions.items() if victim != "pod")
+            disruptions = {"podgroup": groups} if groups else {}
+        name = "scheduler_preemption_workload_disruptions"
+        for victim, count in disruptions.items():
+            self._histogram(name, *self._values(name, preemptor=preemptor, victim=victim)).observe(count)
         if pdb_violations:
             self._counter("scheduler_preemption_pdb_violations_total", preemptor).inc(pdb_violations)
 
     def evictions_ended(self, preemptor: str, result: str, seconds: float) -> None:
         self._histogram("scheduler_preemption_execution_duration_seconds", preemptor, result).observe(seconds)
 
-    def group_decided(self, seconds: float) -> None:
-        self._histogram("scheduler_podgroup_scheduling_algorithm_duration_seconds").observe(seconds)
+    def group_decided(self, profile: str, entity: str, seconds: float) -> None:
+        name = "scheduler_podgroup_scheduling_algorithm_duration_seconds"
+        self._histogram(name, *self._values(name, profile=profile, entity=entity)).observe(seconds)
 
-    def group_attempted(self, result: GroupResult, profile: str, seconds: float) -> None:
-        self._counter("scheduler_podgroup_schedule_attempts_total", result, profile).inc()
-        name = "scheduler_podgroup_scheduling_attempt_duration_seconds"
-        self._histogram(name, result, profile).observe(seconds)
+    def group_attempted(self, result: GroupResult, profile: str, entity: str, seconds: float) -> None:
+        name = "scheduler_podgroup_schedule_attempts_total"
+        values = self._values(name, result=result, profile=profile, entity=entity)
+        self._counter(name, *values).inc()
+        self._histogram("scheduler_podgroup_scheduling_attempt_duration_seconds", *values).observe(seconds)
 
-    def group_preemption_tried(self, status: str, seconds: float | None) -> None:
-        self._counter("scheduler_workload_preemption_attempts_total", status).inc()
+    def group_preemption_tried(self, entity: str, status: str, seconds: float | None) -> None:
+        name = "scheduler_workload_preemption_attempts_total"
+        self._counter(name, *self._values(name, preemptor=entity, result=status)).inc()
         if seconds is not None:
             name = "scheduler_preemption_evaluation_duration_seconds"
-            self._histogram(name, "podgroup", status).observe(seconds)
+            self._histogram(name, self._entity(entity), status).observe(seconds)
 
-    def placements_generated(self, profile: str, count: int) -> None:
-        self._counter("scheduler_generated_placements_total", profile).inc(count)
+    def placements_generated(self, profile: str, entity: str, count: int) -> None:
+        name = "scheduler_generated_placements_total"
+        if self._entity(entity) == entity:
+            self._counter(name, *self._values(name, profile=profile, entity=entity)).inc(count)
 
-    def placement_evaluated(self, result: str, profile: str, seconds: float) -> None:
-        self._counter("scheduler_placement_evaluations_total", result, profile).inc()
-        self._histogram("scheduler_placement_evaluation_duration_seconds", result, profile).observe(seconds)
+    def placement_evaluated(self, result: str, profile: str, entity: str, seconds: float) -> None:
+        if self._entity(entity) != entity:
+            return  # before Kubernetes 1.38 only those of PodGroups are counted
+        name = "scheduler_placement_evaluations_total"
+        values = self._values(name, result=result, profile=profile, entity=entity)
+        self._counter(name, *values).inc()
+        self._histogram("scheduler_placement_evaluation_duration_seconds", *values).observe(seconds)
 
 
 class _AtScrape(Collector):
-    def __init__(self, waiting: Waiting) -> None:
+    def __init__(self, waiting: Waiting, queued_entities: Series) -> None:
         self._waiting = waiting
+        self._queued_entities = queued_entities
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         waiting = self._waiting
         yield gauge(SCHEDULER_SERIES["scheduler_pending_pods"], {(tier,): n for tier, n in waiting.pending().items()})
-        yield gauge(SCHEDULER_SERIES["scheduler_queued_entities"], waiting.entities())
+        yield gauge(self._queued_entities, waiting.entities())
         yield gauge(SCHEDULER_SERIES["scheduler_unschedulable_pods"], waiting.refused())
         yield gauge(SCHEDULER_SERIES["workqueue_depth"], {(name,): n for name, n in waiting.tasks().items()})
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
+
+from extender.table.features import Behaviours
 
 
 def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
@@ -261,22 +263,23 @@ SCHEDULER_SERIES: Mapping[str, Series] = {
         histogram("scheduler_preemption_victims", "Pods evicted for one pod.", _VICTIMS_BUCKETS),
         gauge(
             "scheduler_queued_entities",
-            "Waiting entities by queue: pods without a group (pod) and root groups (podgroup).",
+            "Waiting entities by queue: pods without a group (pod) and root groups (podgroup, compositepodgroup).",
             "queue",
-            "type",
+            "entity",
         ),
         counter(
             "scheduler_queue_incoming_entities_total",
-            "Pods without a group (pod) and root groups (podgroup) that entered a queue, by the event.",
+            "Pods without a group (pod) and root groups (podgroup, compositepodgroup) that entered a queue, by event.",
             "queue",
             "event",
-            "type",
+            "entity",
         ),
         counter(
             "scheduler_podgroup_schedule_attempts_total",
             "Attempts to schedule a root group by result: scheduled, unschedulable, waiting_on_preemption, error.",
             "result",
             "profile",
+            "entity",
         ),
         histogram(
             "scheduler_podgroup_scheduling_attempt_duration_seconds",
@@ -284,11 +287,14 @@ SCHEDULER_SERIES: Mapping[str, Series] = {
             _ATTEMPT_BUCKETS,
             "result",
             "profile",
+            "entity",
         ),
         histogram(
             "scheduler_podgroup_scheduling_algorithm_duration_seconds",
             "Seconds that the decision about all members of a group took, without preemption.",
             _ATTEMPT_BUCKETS,
+            "profile",
+            "entity",
         ),
         counter(
             "extender_attempt_seconds_total",
@@ -298,19 +304,24 @@ SCHEDULER_SERIES: Mapping[str, Series] = {
         counter(
             "scheduler_workload_preemption_attempts_total",
             "Searches for pods that could be evicted for a group, by kube-scheduler's code of the outcome.",
+            "preemptor",
             "result",
         ),
-        histogram("scheduler_workload_preemption_victims", "Pods evicted for one group.", _GROUP_VICTIMS_BUCKETS),
+        histogram(
+            "scheduler_workload_preemption_victims", "Pods evicted for one group.", _GROUP_VICTIMS_BUCKETS, "preemptor"
+        ),
         histogram(
             "scheduler_preemption_workload_disruptions",
-            "Units of pod groups evicted for one group: a pod, or all pods of a group with disruptionMode all.",
+            "Units evicted for one group: a pod, or all pods of a group with disruptionMode all. Before Kubernetes 1.38"
+            " only units of pod groups, without the label victim.",
             _GROUP_VICTIMS_BUCKETS,
             "preemptor",
+            "victim",
         ),
         histogram(
             "scheduler_preemption_evaluation_duration_seconds",
-            "Seconds of a search for pods to evict, by preemptor (pod, podgroup) and kube-scheduler's code of the"
-            " outcome.",
+            "Seconds of a search for pods to evict, by preemptor (pod, podgroup, compositepodgroup) and by"
+            " kube-scheduler's code of the outcome.",
             _PREEMPTION_BUCKETS,
             "preemptor",
             "result",
@@ -328,21 +339,53 @@ SCHEDULER_SERIES: Mapping[str, Series] = {
             "Pods evicted although a PodDisruptionBudget protects them, by preemptor.",
             "preemptor",
         ),
-        counter("scheduler_generated_placements_total", "Topology domains on which PodGroups were tried.", "profile"),
+        counter(
+            "scheduler_generated_placements_total",
+            "Topology domains on which groups were tried. Before Kubernetes 1.38 of PodGroups alone, as the next two.",
+            "profile",
+            "entity",
+        ),
         counter(
             "scheduler_placement_evaluations_total",
-            "Attempts to place a PodGroup on one topology domain, by result: feasible, infeasible.",
+            "Attempts to place a group on one topology domain, by result: feasible, infeasible.",
             "result",
             "profile",
+            "entity",
         ),
         histogram(
             "scheduler_placement_evaluation_duration_seconds",
-            "Seconds of an attempt to place a PodGroup on one topology domain, by result: feasible, infeasible.",
+            "Seconds of an attempt to place a group on one topology domain, by result: feasible, infeasible.",
             _ATTEMPT_BUCKETS,
             "result",
             "profile",
+            "entity",
         ),
     )
 }
 
 ALL_SERIES: Mapping[str, Series] = {**SERIES, **SCHEDULER_SERIES}
+
+BEFORE_ENTITIES: Mapping[str, Sequence[str]] = {
+    "scheduler_queued_entities": ("queue", "type"),
+    "scheduler_queue_incoming_entities_total": ("queue", "event", "type"),
+    "scheduler_podgroup_schedule_attempts_total": ("result", "profile"),
+    "scheduler_podgroup_scheduling_attempt_duration_seconds": ("result", "profile"),
+    "scheduler_podgroup_scheduling_algorithm_duration_seconds": (),
+    "scheduler_workload_preemption_attempts_total": ("result",),
+    "scheduler_workload_preemption_victims": (),
+    "scheduler_preemption_workload_disruptions": ("preemptor",),
+    "scheduler_generated_placements_total": ("profile",),
+    "scheduler_placement_evaluations_total": ("result", "profile"),
+    "scheduler_placement_evaluation_duration_seconds": ("result", "profile"),
+}
+"""Metric -> its labels before Kubernetes 1.38 (`Behaviours.metrics_have_entities`)."""
+
+
+def as_in(behaviours: Behaviours) -> Mapping[str, Series]:
+    """Returns ALL_SERIES with the labels that kube-scheduler has in a version."""
+    if behaviours.metrics_have_entities:
+        return ALL_SERIES
+    return {
+        name: replace(series, labels=tuple(BEFORE_ENTITIES.get(name, series.labels)))
+        for name, series in ALL_SERIES.items()
+    }

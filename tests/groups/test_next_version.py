@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from extender.groups import GroupDecision, GroupRules, GroupStatus, decide_group, member_failure
+from extender.groups import GroupDecision, GroupRules, GroupStatus, Tree, decide_group, member_failure
 from extender.groups.algorithm import PlacementObserver
 from extender.groups.decision import group_decisions, leaf_decisions
 from extender.table import Trial
@@ -29,7 +29,7 @@ class Counted(PlacementObserver):
     def __init__(self) -> None:
         self.counts: list[int] = []
 
-    def generated(self, count: int) -> None:
+    def generated(self, tree: Tree, count: int) -> None:
         self.counts.append(count)
 
 
@@ -183,7 +183,7 @@ def tried_domains(percentage: int, version: str = "1.38") -> int:
 class Evaluated(PlacementObserver):
     number = 0
 
-    def evaluate(self, decide: Any) -> GroupDecision:
+    def evaluate(self, tree: Tree, decide: Any) -> GroupDecision:
         self.number += 1
         decision: GroupDecision = decide()
         return decision

@@ -335,7 +335,7 @@ def test_a_group_that_is_disrupted_whole_loses_all_its_pods_or_none() -> None:
     )
     world.settle()
     assert leaving(world) == {"w1", "w2"}
-    assert (world.telemetry.victims, world.telemetry.disrupted_groups) == ([2], [1])
+    assert (world.telemetry.victims, world.telemetry.disruptions) == ([2], [{"podgroup": 1}])
     let_victims_go(world)
     assert "" not in [world.node_of(name) for name in "ab"]
 

@@ -46,7 +46,7 @@ class Telemetry(ports.Telemetry):
         self.decisions: list[float] = []
         self.victims: list[int] = []
         self.costs: list[tuple[str, float]] = []
-        self.disrupted_groups: list[int] = []
+        self.disruptions: list[Mapping[str, int]] = []
         self.group_results: list[str] = []
         self.group_preemptions: list[tuple[str, float | None]] = []
         self.moves: list[tuple[str, str, str, str]] = []
@@ -58,7 +58,7 @@ class Telemetry(ports.Telemetry):
         self.bind_seconds: list[float] = []
         self.plugins: list[tuple[str, str, str]] = []
         self.evictions: list[tuple[str, str, float]] = []
-        self.placements: list[tuple[str, float]] = []
+        self.placements: list[tuple[str, str, float]] = []
         self.aside: list[str] = []
 
     def set_aside(self, task: str, item: str, error: Exception) -> None:
@@ -105,27 +105,27 @@ class Telemetry(ports.Telemetry):
     def preemption_tried(self, status: str, seconds: float) -> None:
         self.searches += 1
 
-    def group_decided(self, seconds: float) -> None:
+    def group_decided(self, profile: str, entity: str, seconds: float) -> None:
         pass
 
-    def group_attempted(self, result: GroupResult, profile: str, seconds: float) -> None:
+    def group_attempted(self, result: GroupResult, profile: str, entity: str, seconds: float) -> None:
         self.group_results.append(result.value)
 
-    def group_preemption_tried(self, status: str, seconds: float | None) -> None:
+    def group_preemption_tried(self, entity: str, status: str, seconds: float | None) -> None:
         self.group_preemptions.append((status, seconds))
 
-    def preempted(self, preemptor: str, victims: int, pdb_violations: int, groups: int) -> None:
+    def preempted(self, preemptor: str, victims: int, pdb_violations: int, disruptions: Mapping[str, int]) -> None:
         self.victims.append(victims)
-        self.disrupted_groups.append(groups)
+        self.disruptions.append(disruptions)
 
     def evictions_ended(self, preemptor: str, result: str, seconds: float) -> None:
         self.evictions.append((preemptor, result, seconds))
 
-    def placements_generated(self, profile: str, count: int) -> None:
+    def placements_generated(self, profile: str, entity: str, count: int) -> None:
         pass
 
-    def placement_evaluated(self, result: str, profile: str, seconds: float) -> None:
-        self.placements.append((result, seconds))
+    def placement_evaluated(self, result: str, profile: str, entity: str, seconds: float) -> None:
+        self.placements.append((result, entity, seconds))
 
 
 class Later:

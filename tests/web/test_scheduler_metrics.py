@@ -9,8 +9,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from extender.model.pod import Pod
 from extender.runtime.clock import ManualClock
 from extender.scheduler.scheduler_ports import Attempt, AttemptResult, GroupResult
+from extender.table.features import VERSIONS
 from extender.web.scheduler_metrics import SchedulerMetrics, Waiting
-from extender.web.series import SCHEDULER_SERIES
+from extender.web.series import SCHEDULER_SERIES, as_in
 from tests.builders import make_node, make_pod
 from tests.scheduler.world import NAME, World
 
@@ -24,10 +25,11 @@ def samples(metrics: SchedulerMetrics) -> dict[tuple[str, ...], float]:
     }
 
 
-def observed() -> SchedulerMetrics:
+def observed(version: str = "1.37") -> SchedulerMetrics:
     metrics = SchedulerMetrics(ManualClock(), "1")
+    metrics.follow(VERSIONS[version].features.behaviours)
     pending = {"active": 3, "gated": 1}
-    entities: dict[tuple[str, ...], int] = {("active", "podgroup"): 2}
+    entities: dict[tuple[str, ...], int] = {("active", "podgroup"): 2, ("active", "compositepodgroup"): 1}
     refused: dict[tuple[str, ...], int] = {("NodeResourcesFit", "mine"): 2}
     metrics.observe_queue(Waiting(lambda: pending, lambda: entities, lambda: refused, lambda: {"events": 7}))
     metrics.incoming("active", "PodAdd")
@@ -42,15 +44,18 @@ def observed() -> SchedulerMetrics:
     metrics.waited_at_permit("Unschedulable", 4.0)
     metrics.preemption_tried("Success", 0.5)
     metrics.preemption_tried("Unschedulable", 0.25)
-    metrics.preempted("pod", 3, 2, 0)
+    metrics.preempted("pod", 3, 2, {})
     metrics.evictions_ended("pod", "success", 0.5)
-    metrics.group_decided(0.25)
-    metrics.group_attempted(GroupResult.WAITING_ON_PREEMPTION, "mine", 0.5)
-    metrics.group_preemption_tried("Success", 0.125)
-    metrics.group_preemption_tried("Success", None)
-    metrics.preempted("podgroup", 4, 0, 2)
-    metrics.placements_generated("mine", 2)
-    metrics.placement_evaluated("feasible", "mine", 0.5)
+    metrics.group_decided("mine", "podgroup", 0.25)
+    metrics.group_attempted(GroupResult.WAITING_ON_PREEMPTION, "mine", "podgroup", 0.5)
+    metrics.group_preemption_tried("podgroup", "Success", 0.125)
+    metrics.group_preemption_tried("podgroup", "Success", None)
+    metrics.preempted("podgroup", 4, 0, {"pod": 3, "podgroup": 2})
+    metrics.placements_generated("mine", "podgroup", 2)
+    metrics.placement_evaluated("feasible", "mine", "podgroup", 0.5)
+    metrics.entity_incoming("active", "PodAdd", "compositepodgroup")
+    metrics.placements_generated("mine", "compositepodgroup", 4)
+    metrics.placement_evaluated("feasible", "mine", "compositepodgroup", 0.25)
     metrics.extension_point("Filter", "Success", "mine", 0.003)
     metrics.plugin_executed("NodeAffinity", "Filter", "Success", 0.001)
     return metrics
@@ -64,7 +69,7 @@ def test_each_notification_is_counted() -> None:
     assert found["scheduler_framework_extension_point_duration_seconds_sum", "Filter", "Success", "mine"] == 0.003
     assert found["scheduler_plugin_execution_duration_seconds_sum", "Filter", "NodeAffinity", "Success"] == 0.001
     assert found["scheduler_queue_incoming_pods_total", "PodAdd", "active"] == 1
-    assert found["scheduler_queue_incoming_entities_total", "PodAdd", "active", "podgroup"] == 1
+    assert found["scheduler_queue_incoming_entities_total", "PodAdd", "active", "podgroup"] == 2
     assert found["scheduler_schedule_attempts_total", "mine", "scheduled"] == 1
     assert found["scheduler_scheduling_attempt_duration_seconds_sum", "mine", "scheduled"] == 0.5
     assert found["scheduler_scheduling_algorithm_duration_seconds_count",] == 1
@@ -76,7 +81,7 @@ def test_each_notification_is_counted() -> None:
     assert found["scheduler_permit_wait_duration_seconds_sum", "Unschedulable"] == 4.0
     assert found["scheduler_preemption_attempts_total",] == 2
     assert found["scheduler_preemption_victims_sum",] == 3
-    assert found["scheduler_queued_entities", "active", "podgroup"] == 2
+    assert found["scheduler_queued_entities", "active", "podgroup"] == 3
     assert found["scheduler_podgroup_scheduling_algorithm_duration_seconds_sum",] == 0.25
     assert found["scheduler_podgroup_schedule_attempts_total", "mine", "waiting_on_preemption"] == 1
     assert found["scheduler_podgroup_scheduling_attempt_duration_seconds_sum", "mine", "waiting_on_preemption"] == 0.5
@@ -90,6 +95,22 @@ def test_each_notification_is_counted() -> None:
     assert found["scheduler_generated_placements_total", "mine"] == 2
     assert found["scheduler_placement_evaluations_total", "feasible", "mine"] == 1
     assert found["scheduler_placement_evaluation_duration_seconds_sum", "feasible", "mine"] == 0.5
+
+
+def test_since_1_38_metrics_have_the_kind_of_group() -> None:
+    found = samples(observed("1.38"))
+    assert found["scheduler_queue_incoming_entities_total", "PodAdd", "active", "compositepodgroup"] == 1
+    assert found["scheduler_queued_entities", "active", "podgroup"] == 2
+    assert found["scheduler_queued_entities", "active", "compositepodgroup"] == 1
+    assert found["scheduler_podgroup_scheduling_algorithm_duration_seconds_sum", "mine", "podgroup"] == 0.25
+    assert found["scheduler_podgroup_schedule_attempts_total", "mine", "podgroup", "waiting_on_preemption"] == 1
+    assert found["scheduler_workload_preemption_attempts_total", "Success", "podgroup"] == 2
+    assert found["scheduler_workload_preemption_victims_sum", "podgroup"] == 4
+    assert found["scheduler_preemption_workload_disruptions_sum", "pod", "podgroup"] == 3
+    assert found["scheduler_preemption_workload_disruptions_sum", "podgroup", "podgroup"] == 2
+    assert found["scheduler_generated_placements_total", "compositepodgroup", "mine"] == 4
+    assert found["scheduler_placement_evaluation_duration_seconds_sum", "feasible", "mine", "podgroup"] == 0.5
+    assert found["scheduler_placement_evaluations_total", "compositepodgroup", "feasible", "mine"] == 1
 
 
 def test_a_pods_way_through_the_queue_can_be_read_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -106,10 +127,11 @@ def test_a_pods_way_through_the_queue_can_be_read_in_the_log(caplog: pytest.LogC
     ]
 
 
-def test_every_series_has_the_labels_and_buckets_of_the_table() -> None:
-    body, _ = observed().render("text/plain")
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_series_has_the_labels_and_buckets_of_the_table(version: str) -> None:
+    body, _ = observed(version).render("text/plain")
     families = {family.name: family for family in text_string_to_metric_families(body.decode())}
-    for series in SCHEDULER_SERIES.values():
+    for series in map(as_in(VERSIONS[version].features.behaviours).__getitem__, SCHEDULER_SERIES):
         family = families[series.name.removesuffix("_total") if series.kind == "counter" else series.name]
         labels = {label for sample in family.samples for label in sample.labels} - {"le"}
         assert (family.type, labels) == (series.kind, set(series.labels))
