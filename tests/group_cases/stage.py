@@ -40,14 +40,18 @@ class Witness:
     Attributes:
         nominated: the nodes to which a pod was nominated.
         history: bindings and departures of pods, in order.
-        conditions: the status, reason and message of each condition that a PodGroup has had.
+        conditions: the status, reason and message of each condition that a group has had.
     """
 
     def __init__(self, plane: CasePlane) -> None:
         self.nominated: defaultdict[str, set[str]] = defaultdict(set)
         self.history: list[tuple[str, str]] = []
         self.conditions: defaultdict[str, list[tuple[str, str, str]]] = defaultdict(list)
-        for kind, note in (("Pod", self._note_pod), ("PodGroup", self._note_group)):
+        for kind, note in (
+            ("Pod", self._note_pod),
+            ("PodGroup", self._note_group),
+            ("CompositePodGroup", self._note_group),
+        ):
             events = plane.client.watch(kind, WATCH_SECONDS)
             threading.Thread(target=self._follow, args=(events, note), daemon=True).start()
 
@@ -150,11 +154,14 @@ class Stage:
         self._plane.client.create(budget(fields))
 
     def create_pod_group(self, fields: Object) -> None:
-        (group,) = self._plane.client.create(manifest("PodGroup", fields))
-        self._uids[f"group {fields['name']}"] = group["metadata"]["uid"]
+        self._create_group("PodGroup", fields)
 
     def create_composite(self, fields: Object) -> None:
-        self._plane.client.create(manifest("CompositePodGroup", fields))
+        self._create_group("CompositePodGroup", fields)
+
+    def _create_group(self, kind: str, fields: Object) -> None:
+        (group,) = self._plane.client.create(manifest(kind, fields))
+        self._uids[f"{kind} {fields['name']}"] = group["metadata"]["uid"]
 
     def update_pod_group(self, fields: Object) -> None:
         self._update("PodGroup", fields)
@@ -194,6 +201,20 @@ class Stage:
         gates = {"spec": {"schedulingGates": fields["schedulingGates"]}}
         self._plane.client.patch("Pod", fields["name"], gates)
 
+    def nominate(self, fields: Object) -> None:
+        nomination = {"status": {"nominatedNodeName": fields["node"]}}
+        self._plane.client.patch("Pod", fields["pod"], nomination, subresource="status")
+
+    def update_node(self, fields: Object) -> None:
+        for part in fields.keys() - {"name"}:
+            subresource = "status" if part == "status" else ""
+            self._plane.client.patch("Node", fields["name"], {part: fields[part]}, subresource=subresource)
+
+    def end_pods(self, names: list[str]) -> None:
+        """Deletes the pods at once, as a kubelet does when their containers have ended."""
+        for name in names:
+            self._plane.client.delete("Pod", name)
+
     # ---- what is expected of pods
 
     def scheduled(self, names: list[str]) -> str | None:
@@ -219,6 +240,15 @@ class Stage:
 
     def nominated(self, names: list[str]) -> str | None:
         return self._each(names, lambda name: bool(self._witness.nominated.get(self._uids[name])))
+
+    def nominated_to(self, expected: Object) -> str | None:
+        """The pod is nominated to this node."""
+
+        def holds(name: str) -> bool:
+            nominated = self._pod(name).get("status", {}).get("nominatedNodeName")
+            return bool(nominated == expected["node"])
+
+        return self._each([expected["pod"]], holds)
 
     def nominations_stay(self, names: list[str]) -> str | None:
         """The pods are nominated, and keep these nodes although a better one is free."""
@@ -270,8 +300,9 @@ class Stage:
     # ---- what is expected of groups and the queue
 
     def condition(self, expected: Object) -> str | None:
-        """The PodGroup has, or has had, a condition with this status and reason, and these parts of its message."""
-        conditions = self._witness.conditions[self._uids[f"group {expected['group']}"]]
+        """The group has, or has had, a condition with this status and reason, and these parts of its message."""
+        kind = expected.get("kind", "PodGroup")
+        conditions = self._witness.conditions[self._uids[f"{kind} {expected['group']}"]]
 
         def holds() -> bool:
             return any(

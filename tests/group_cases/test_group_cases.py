@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,16 +39,19 @@ class Loops:
         self._plane = plane
         self._folder = folder
         self._running = ExitStack()
-        self._gates: tuple[str, ...] = ()
+        self._flags: list[str] = []
         self._loop: RunningScheduler | None = None
 
     def loop_of(self, case: Case, folder: Path) -> RunningScheduler:
-        if self._loop is None or case.needs_rules or self._gates != case.gates:
+        flags = ["--kubernetes-version", case.version]
+        flags += ["--feature-gates", ",".join(f"{gate}=true" for gate in case.gates)]
+        if self._loop is None or case.needs_rules or self._flags != flags:
             self.stop()
-            flags = ["--feature-gates", ",".join(f"{gate}=true" for gate in case.gates)]
-            flags += ["--policy", str(policy_of(case, folder))]
-            self._loop = self._running.enter_context(schedule(self._plane.kubeconfig, folder, *flags))
-            self._gates = () if case.needs_rules else case.gates
+            policy = str(policy_of(case, folder))
+            self._loop = self._running.enter_context(
+                schedule(self._plane.kubeconfig, folder, *flags, "--policy", policy)
+            )
+            self._flags = [] if case.needs_rules else flags
         return self._loop
 
     def stop(self) -> None:
@@ -73,7 +77,12 @@ def loops(plane: CasePlane, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     kept.stop()
 
 
-@pytest.mark.parametrize("name", CHOSEN)
+def _marked(name: str) -> Any:
+    reason = "docs/versions.md names the points in which groups still follow 1.37"
+    return pytest.param(name, marks=[pytest.mark.xfail(reason=reason, strict=False)] if CASES[name].open else [])
+
+
+@pytest.mark.parametrize("name", [_marked(name) for name in CHOSEN])
 def test_the_loop_plays_the_case(name: str, plane: CasePlane, witness: Witness, loops: Loops, tmp_path: Path) -> None:
     case = CASES[name]
     clean_up(plane)
