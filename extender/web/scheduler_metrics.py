@@ -192,12 +192,9 @@ class SchedulerMetrics(Metrics):
 
     def placements_generated(self, profile: str, entity: str, count: int) -> None:
         name = "scheduler_generated_placements_total"
-        if self._entity(entity) == entity:
-            self._counter(name, *self._values(name, profile=profile, entity=entity)).inc(count)
+        self._counter(name, *self._values(name, profile=profile, entity=entity)).inc(count)
 
     def placement_evaluated(self, result: str, profile: str, entity: str, seconds: float) -> None:
-        if self._entity(entity) != entity:
-            return  # before Kubernetes 1.38 only those of PodGroups are counted
         name = "scheduler_placement_evaluations_total"
         values = self._values(name, result=result, profile=profile, entity=entity)
         self._counter(name, *values).inc()

@@ -52,7 +52,7 @@ class Case:
         bind_fails: a pod that a rule of PreBind refuses once.
         counts_post_filter: a rule of PostFilter counts its calls.
         version: the version of Kubernetes that the loop follows, although the API server is 1.37's.
-        open: the outcome depends on what groups may still do as in 1.37 (docs/versions.md), so the case may fail.
+        open: it waits for conditions of CompositePodGroups, which the loop does not write (docs/versions.md).
     """
 
     name: str

@@ -78,8 +78,8 @@ def loops(plane: CasePlane, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def _marked(name: str) -> Any:
-    reason = "docs/versions.md names the points in which groups still follow 1.37"
-    return pytest.param(name, marks=[pytest.mark.xfail(reason=reason, strict=False)] if CASES[name].open else [])
+    reason = "the loop writes no conditions of CompositePodGroups"
+    return pytest.param(name, marks=[pytest.mark.xfail(reason=reason, strict=True)] if CASES[name].open else [])
 
 
 @pytest.mark.parametrize("name", [_marked(name) for name in CHOSEN])

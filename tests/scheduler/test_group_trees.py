@@ -237,8 +237,8 @@ def test_all_groups_of_a_tree_are_placed_in_one_domain() -> None:
     world = World(*racks, tree, leaf("left", 2), leaf("right", 2), *pairs("left", "right"), features=ON)
     world.settle()
     assert sorted(nodes_of(world, "abcd")) == ["n1", "n1", "n2", "n2"]
-    kinds = ["podgroup", "podgroup", "compositepodgroup"]  # r1 is too small by a sum, and is not tried
-    assert world.telemetry.placements == [("feasible", kind, 0.0) for kind in kinds]
+    # r1 is too small by a sum, and is not tried
+    assert set(world.telemetry.placements) == {("feasible", "podgroup", 0.0)}
 
 
 def test_a_member_that_is_nominated_outside_the_domain_does_not_split_its_group() -> None:

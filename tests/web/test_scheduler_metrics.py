@@ -54,8 +54,6 @@ def observed(version: str = "1.37") -> SchedulerMetrics:
     metrics.placements_generated("mine", "podgroup", 2)
     metrics.placement_evaluated("feasible", "mine", "podgroup", 0.5)
     metrics.entity_incoming("active", "PodAdd", "compositepodgroup")
-    metrics.placements_generated("mine", "compositepodgroup", 4)
-    metrics.placement_evaluated("feasible", "mine", "compositepodgroup", 0.25)
     metrics.extension_point("Filter", "Success", "mine", 0.003)
     metrics.plugin_executed("NodeAffinity", "Filter", "Success", 0.001)
     return metrics
@@ -98,7 +96,10 @@ def test_each_notification_is_counted() -> None:
 
 
 def test_since_1_38_metrics_have_the_kind_of_group() -> None:
-    found = samples(observed("1.38"))
+    metrics = observed("1.38")
+    metrics.placements_generated("mine", "compositepodgroup", 4)
+    metrics.placement_evaluated("feasible", "mine", "compositepodgroup", 0.25)
+    found = samples(metrics)
     assert found["scheduler_queue_incoming_entities_total", "PodAdd", "active", "compositepodgroup"] == 1
     assert found["scheduler_queued_entities", "active", "podgroup"] == 2
     assert found["scheduler_queued_entities", "active", "compositepodgroup"] == 1
