@@ -52,7 +52,6 @@ class Case:
         bind_fails: a pod that a rule of PreBind refuses once.
         counts_post_filter: a rule of PostFilter counts its calls.
         version: the version of Kubernetes that the loop follows, although the API server is 1.37's.
-        open: it waits for conditions of CompositePodGroups, which the loop does not write (docs/versions.md).
     """
 
     name: str
@@ -64,7 +63,6 @@ class Case:
     bind_fails: str | None = None
     counts_post_filter: bool = False
     version: str = "1.37"
-    open: bool = False
 
     @property
     def needs_rules(self) -> bool:

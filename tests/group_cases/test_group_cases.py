@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -77,12 +76,7 @@ def loops(plane: CasePlane, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     kept.stop()
 
 
-def _marked(name: str) -> Any:
-    reason = "the loop writes no conditions of CompositePodGroups"
-    return pytest.param(name, marks=[pytest.mark.xfail(reason=reason, strict=True)] if CASES[name].open else [])
-
-
-@pytest.mark.parametrize("name", [_marked(name) for name in CHOSEN])
+@pytest.mark.parametrize("name", CHOSEN)
 def test_the_loop_plays_the_case(name: str, plane: CasePlane, witness: Witness, loops: Loops, tmp_path: Path) -> None:
     case = CASES[name]
     clean_up(plane)
