@@ -16,7 +16,8 @@ these are not here:
 
 - TestPodGroupAsyncPreemption, TestPodGroupPreemptionRespectsWaitingPod, TestDisablePodGroupPreemption and
   TestTopologyAwareSchedulingWithMultiplePlacementPlugins need plugins in Go, which wait until the test lets them go on.
-- TestPodGroupPriorityClassPreemptionPolicy tests what the API server of 1.38 fills in.
+- TestPodGroupPriorityClassPreemptionPolicy tests what the API server of 1.38 fills in. Two cases without a
+  preemptionPolicy, and three of TestCPGQueueing that lower minGroupCount, need that API server, too.
 - Two cases of TestPodGroupInterleaving need a scheduler that waits until all pods have been created.
 - Not made yet: TestPodGroupPreemptionPolicyCompatibility, TestPodGroupPreemptionAndNominatedNodeNameScenarios,
   TestCompositePodGroupPreemptionStatus, TestCompositePodGroupPreemption_NominatedNodeNameRespected, and the new cases
