@@ -70,7 +70,7 @@ class Server(BaseApplication):  # type: ignore[misc]  # gunicorn ships no type i
         try:
             _Arbiter(self).run()
         except RuntimeError as error:
-            raise SystemExit(f"Error: {error}") from None
+            raise SystemExit(f"error: {error}") from None
 
     def load(self) -> ExtenderApp:
         """Creates the WSGI application; gunicorn calls this in the worker."""

@@ -31,7 +31,7 @@ class ThreadPerConnection(Worker):  # type: ignore[misc]  # gunicorn ships no ty
     def check_config(cls, cfg: Any, log: Any) -> None:
         """Refuses a second worker; gunicorn calls this before the first fork."""
         if cfg.workers > 1:
-            raise SystemExit("Error: use --workers 1, because each worker would have a separate cache")
+            raise SystemExit("error: use --workers 1, because each worker would have a separate cache")
         for name in ("max_requests", "accesslog", "proxy_protocol"):
             if getattr(cfg, name) not in (0, None, "off", False):
                 log.warning("gunicorn setting ignored, this worker class does not support it setting=%s", name)

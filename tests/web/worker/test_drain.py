@@ -128,7 +128,7 @@ def test_a_second_worker_is_refused() -> None:
     command = [sys.executable, "-m", "gunicorn", "--workers", "2", "--worker-class", OURS, "tests.web.served:app"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     assert ended.returncode != 0
-    assert "each worker would have a separate cache" in ended.stderr
+    assert "error: use --workers 1, because each worker would have a separate cache" in ended.stderr
 
 
 def test_an_unread_log_delays_neither_metrics_nor_the_end() -> None:
