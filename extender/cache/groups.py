@@ -99,7 +99,7 @@ class GroupStates:
         self._children: dict[GroupName, set[GroupName]] = {}
         # The child groups that have their pods, by parent. To count them for each pod takes seconds in a wide tree.
         self._complete: dict[GroupName, set[GroupName]] = {}
-        # What `_groups_below` returned, until a group changes. The queue asks once for each member.
+        # The last answers of `_groups_below`, until a group changes: all members of a tree ask for the same one.
         self._trees: dict[GroupName, Sequence[PodGroup | CompositePodGroup] | str] = {}
 
     def use_coscheduling_label(self) -> None:

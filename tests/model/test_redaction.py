@@ -301,7 +301,8 @@ SURVIVORS = {
         azureDisk.kind conditions.reason conditions.status containers.restartPolicy ephemeralContainers.restartPolicy
         initContainers.restartPolicy restartPolicyRules.action exactly.allocationMode firstAvailable.allocationMode
         matchExpressions.operator matchFields.operator ports.protocol preemptionPolicy spec.preemptionPolicy
-        reservedFor.apiGroup reservedFor.resource spec.accessModes spec.completionMode spec.podReplacementPolicy
+        onPodConditions.status reservedFor.apiGroup reservedFor.resource rules.action spec.accessModes
+        spec.completionMode spec.podReplacementPolicy
         spec.unhealthyPodEvictionPolicy spec.volumeMode status.declaredFeatures status.phase taint.effect taints.effect
         tolerations.effect tolerations.operator topologySpreadConstraints.nodeAffinityPolicy
         topologySpreadConstraints.nodeTaintsPolicy topologySpreadConstraints.whenUnsatisfiable volumeBindingMode
