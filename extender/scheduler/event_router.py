@@ -120,8 +120,12 @@ class EventRouter:
             self._queue.nomination_ended(before)
 
     def _group_changed(self, before: Group | None, after: Group | None) -> None:
-        if before is not None and after is not None and _decisive(before) == _decisive(after):
-            return  # only conditions changed that the scheduler itself writes
+        if before is not None and after is not None:
+            if before.uid != after.uid and self._cache.features.behaviours.recreated_groups_are_new:
+                self._group_changed(before, None)
+                before = None
+            elif _decisive(before) == _decisive(after):
+                return  # only conditions changed that the scheduler itself writes
         versions = [group for group in (before, after) if group is not None]
         # While a group did not exist, its members were queued under its name.
         roots = {GroupName.of(versions[0]), *map(self._cache.groups.root_above, versions)}

@@ -152,6 +152,16 @@ class Behaviours:
 
     Upstream: schedule_one_podgroup.go submitCompositePodGroupResult.
     """
+    recreated_groups_are_new: bool = False
+    """A group that is deleted and created again between two watch events wakes its members, as any new group does.
+
+    Before 1.38, it counted as an update. Upstream: eventhandlers.go, backend/queue/scheduling_queue.go.
+    """
+    group_priorities_have_no_maximum: bool = False
+    """A group may have the priority of a system PriorityClass, above 10^9; before 1.38, the API server refused it.
+
+    Upstream: pkg/apis/scheduling/validation.
+    """
     composite_placements_are_counted: bool = False
     """The metrics of placements count those of CompositePodGroups; before 1.38, only those of PodGroups.
 
@@ -264,6 +274,8 @@ _BEHAVIOURS_OF_1_38 = Behaviours(
     enough_placements_end_the_search=True,
     empty_labels_are_no_domain=True,
     composites_have_conditions=True,
+    recreated_groups_are_new=True,
+    group_priorities_have_no_maximum=True,
     composite_placements_are_counted=True,
     metrics_have_entities=True,
 )

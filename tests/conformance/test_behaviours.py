@@ -30,6 +30,8 @@ ELSEWHERE = {
     "enough_placements_end_the_search": "tests/groups/test_next_version.py",
     "empty_labels_are_no_domain": "tests/groups/test_next_version.py",
     "composites_have_conditions": "tests/scheduler/test_group_trees.py",
+    "recreated_groups_are_new": "tests/scheduler/test_group_trees.py",
+    "group_priorities_have_no_maximum": "tests/offline/manifests/test_group_priorities.py",
     "composite_placements_are_counted": "tests/groups/test_next_version.py",
     "metrics_have_entities": "tests/web/test_scheduler_metrics.py",
     "whole_trees_are_validated": "tests/groups/test_mismatch.py, tests/scheduler/test_group_trees.py",

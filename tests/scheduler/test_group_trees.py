@@ -408,3 +408,18 @@ def test_every_group_of_an_invalid_tree_says_so_in_its_condition_since_1_38() ->
     assert [(name, reason) for name, reason, _ in world.group_conditions] == [
         ("tree", "CompositePodGroupError"), ("left", "PodGroupError")
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("version", "tries"), [("1.37", 1), ("1.38", 2)])
+def test_a_group_that_is_created_again_wakes_its_members_since_1_38(version: str, tries: int) -> None:
+    """The watch shows the deletion and the creation as one change."""
+    features = replace(VERSIONS[version].features, generic_workload=True)
+    members = [member(name, "g", cpu="8") for name in "ab"]
+    world = World(node("n1"), make_pod_group("g", 2), *members, features=features)
+    world.settle()
+    before = len(world.group_conditions)
+    again = make_pod_group("g", 2)
+    again["metadata"]["uid"] = "another"
+    world.put(again)
+    world.pass_time(15)
+    assert len(world.group_conditions) == before + tries - 1
