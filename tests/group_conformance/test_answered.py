@@ -8,9 +8,10 @@ from itertools import permutations
 import pytest
 
 from tests.builders import Object
-from tests.group_conformance.answered import answered
+from tests.group_conformance.answered import NEXT, answered
 from tests.group_conformance.cases import KINDS, PREEMPTION_TREES, kind_of
 from tests.group_conformance.replay import differences
+from tests.stock.build import NEXT_MINOR
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +26,13 @@ def by_kind() -> dict[str, list[Object]]:
 def test_a_kind_of_case(kind: str, by_kind: dict[str, list[Object]]) -> None:
     assert len(by_kind[kind]) > 15
     found = {case["name"]: differences(case, case["stock"]) for case in by_kind[kind]}
+    assert {name: differing for name, differing in found.items() if differing} == {}
+
+
+def test_the_cases_of_the_next_version() -> None:
+    cases = list(answered(NEXT))
+    assert {kind_of(case) for case in cases} == set(KINDS)
+    found = {case["name"]: differences(case, case["stock"], NEXT_MINOR) for case in cases}
     assert {name: differing for name, differing in found.items() if differing} == {}
 
 
