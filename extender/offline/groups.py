@@ -87,6 +87,7 @@ class Membership:
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
+        self._tries_deep_trees = state.profiles.features.behaviours.whole_trees_are_validated
         self._members: dict[str, list[PodInfo]] = {}
         for info in state.infos.values():
             if (key := info.pod.group_key) is not None:
@@ -99,7 +100,7 @@ class Membership:
     def root_of(self, pod: Pod) -> PodGroup | CompositePodGroup | MissingGroup:
         """Returns the root group of a member; a MissingGroup if a group above the member is missing or circular."""
         assert pod.group_key is not None
-        return _root_of(self._state.objects, pod.group_key)
+        return _root_of(self._state.objects, pod.group_key, tries_deep_trees=self._tries_deep_trees)
 
     def root_named(self, kind: str, key: str) -> PodGroup | CompositePodGroup | MissingGroup | None:
         """Returns the root of this group; None if the group does not exist and nothing refers to it."""
@@ -107,7 +108,7 @@ class Membership:
             members = self._members.get(key)
             group = self._state.objects.get(PodGroup, key)
             return (
-                _root_above(self._state.objects, group)
+                _root_above(self._state.objects, group, tries_deep_trees=self._tries_deep_trees)
                 if group is not None
                 else MissingGroup(kind, key)
                 if members
@@ -115,13 +116,14 @@ class Membership:
             )
         composite = self._state.objects.get(CompositePodGroup, key)
         if composite is not None:
-            return _root_above(self._state.objects, composite)
+            return _root_above(self._state.objects, composite, tries_deep_trees=self._tries_deep_trees)
         return MissingGroup(kind, key) if key in self._children else None
 
     def tree(self, group: PodGroup | CompositePodGroup) -> Tree:
         """Returns the group, the groups below it and their members, in the order in which a scheduler tries them."""
         levels: list[list[PodGroup | CompositePodGroup]] = [[group]]
-        while levels[-1] and len(levels) <= MAX_TREE_DEPTH:  # one level too many, so that `obstacle` sees it
+        # One level too many, so that `obstacle` sees it; all if a pod below them is told why its tree fails.
+        while levels[-1] and (len(levels) <= MAX_TREE_DEPTH or self._tries_deep_trees):
             levels.append([child for above in levels[-1] for child in self._children_of(above)])
         trees: dict[GroupName, Tree] = {}
         for level in reversed(levels):
@@ -175,18 +177,24 @@ def group_named(objects: Objects, name: GroupName) -> PodGroup | CompositePodGro
     return MissingGroup(name.kind, name.key) if group is None else _root_above(objects, group)
 
 
-def _root_of(objects: Objects, key: str) -> PodGroup | CompositePodGroup | MissingGroup:
+def _root_of(
+    objects: Objects, key: str, *, tries_deep_trees: bool = False
+) -> PodGroup | CompositePodGroup | MissingGroup:
     group = objects.get(PodGroup, key)
-    return MissingGroup(PodGroup.__name__, key) if group is None else _root_above(objects, group)
+    if group is None:
+        return MissingGroup(PodGroup.__name__, key)
+    return _root_above(objects, group, tries_deep_trees=tries_deep_trees)
 
 
-def _root_above(objects: Objects, group: PodGroup | CompositePodGroup) -> PodGroup | CompositePodGroup | MissingGroup:
+def _root_above(
+    objects: Objects, group: PodGroup | CompositePodGroup, *, tries_deep_trees: bool = False
+) -> PodGroup | CompositePodGroup | MissingGroup:
     path = [GroupName.of(group)]
     while (key := group.parent_key) is not None:
         name = GroupName(CompositePodGroup.__name__, key)
         if name in path:
             return MissingGroup(*min(path[path.index(name) :]), is_circular=True)
-        if len(path) == MAX_TREE_DEPTH:
+        if len(path) == MAX_TREE_DEPTH and not tries_deep_trees:
             return MissingGroup(*name, is_too_high=True)
         path.append(name)
         parent = objects.get(CompositePodGroup, key)

@@ -480,3 +480,15 @@ def test_a_tree_that_1_38_refuses_for_its_structure_is_explained_in_the_same_wor
     assert cluster.explain_group("default/t0", "CompositePodGroup").message == (
         'hierarchy depth exceeds maximum allowed depth 4 at "compositepodgroup/default/t3"'
     )
+
+
+@pytest.mark.parametrize("levels", [4, 5, 6, 600])
+def test_a_pod_below_a_tree_with_too_many_levels_is_explained_in_the_words_of_1_38(levels: int) -> None:
+    parents = [{}, *({"parentCompositePodGroupName": f"c{level}"} for level in range(levels))]
+    chain = [make_composite_pod_group(f"c{level}", 1, **parents[level]) for level in range(levels)]
+    objects = [*ROOM, *chain, make_pod_group("g", 1, **parents[levels]), *members("g", 1)]
+    fault = 'hierarchy depth exceeds maximum allowed depth 4 at "compositepodgroup/default/c3"'
+    of_file = Cluster.from_objects(objects, SINCE_1_38)
+    assert fault in of_file.explain("default/g-0").message
+    assert of_file.explain_group("default/g").message == fault
+    assert [pod.blocker for pod in of_file.explain_pending()] == [fault]
