@@ -95,8 +95,9 @@ def create_companions(state: ClusterState, workload: Workload, pods: int = 1) ->
         state.add(workload.owner)
         if isinstance(workload.owner, StatefulSet):
             _check_claim_templates(state, workload.owner, workload.names(pods))
+    limits_priorities = not state.profiles.features.behaviours.group_priorities_have_no_maximum
     for obj in sorted(workload.companions, key=_creation_order):
-        created = admitted(obj, state.objects, state.profiles.features)
+        created = admitted(obj, state.objects, limits_priorities=limits_priorities)
         if isinstance(created, SchedulingGroup):
             state.add(created)
         elif state.objects.get(type(created), created.key) is None:
@@ -118,7 +119,7 @@ def _check_claim_templates(state: ClusterState, stateful_set: StatefulSet, pods:
         missing = next((name for name in names if f"{stateful_set.namespace}/{name}" not in claims), None)
         if missing is not None:
             metadata = replace(template.metadata, name=missing, namespace=stateful_set.namespace)
-            admitted(replace(template, metadata=metadata), state.objects, state.profiles.features)
+            admitted(replace(template, metadata=metadata), state.objects)
 
 
 def _create(state: ClusterState, obj: Object) -> None:

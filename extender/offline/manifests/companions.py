@@ -20,7 +20,6 @@ from extender.offline.manifests import limit_ranges, schema
 from extender.offline.manifests.validation import groups_and_claims
 from extender.snapshots.objects import READ_KINDS, admitted_priority, identified, named, refused, to_object
 from extender.snapshots.versions import applied
-from extender.table.features import FeatureGates
 from extender.table.object_index import Objects
 
 _CHECKED = frozenset(
@@ -59,14 +58,16 @@ def companion(item: Mapping[str, Any], place: str, namespace: str = "") -> Objec
     return obj and identified(obj)
 
 
-def admitted(obj: Object, objects: Objects, features: FeatureGates) -> Object:
+def admitted(obj: Object, objects: Objects, *, limits_priorities: bool = True) -> Object:
     """Returns a pod group or a claim as an API server with these objects would store it.
+
+    `limits_priorities` says if it refuses groups with the priority of a system class.
 
     Raises:
         MalformedCluster: the API server would refuse it; the message says why.
     """
     if isinstance(obj, SchedulingGroup):
-        return _with_priority(obj, objects, features)
+        return _with_priority(obj, objects, limits_priorities=limits_priorities)
     for fault in _faults(obj, objects):
         raise refused(_owner(obj), fault)
     return obj
@@ -84,11 +85,10 @@ def _faults(obj: Object, objects: Objects) -> Iterator[str]:
         yield f"adminAccess: namespace {obj.namespace} has no label {_ADMIN_LABEL}=true"
 
 
-def _with_priority(group: SchedulingGroup, objects: Objects, features: FeatureGates) -> SchedulingGroup:
+def _with_priority(group: SchedulingGroup, objects: Objects, *, limits_priorities: bool) -> SchedulingGroup:
     """Returns the group with the priority of its PriorityClass; refuses a group that sets another priority."""
     spec = admitted_priority(_owner(group), "group", group.spec, objects.all(PriorityClass).values())
-    has_maximum = not features.behaviours.group_priorities_have_no_maximum
-    if has_maximum and (spec.priority or 0) > _HIGHEST_PRIORITY:
+    if limits_priorities and (spec.priority or 0) > _HIGHEST_PRIORITY:
         raise refused(_owner(group), f"spec.priority: expected at most {_HIGHEST_PRIORITY}, got {spec.priority}")
     return replace(group, spec=spec)
 
