@@ -137,7 +137,7 @@ def _effective_child(
 def _named_child(
     above: GroupDecision, child: Tree, failed: GroupDecision | None
 ) -> tuple[GroupDecision, GroupDecision | None]:
-    """Returns the decision about a child group, and the lowest group from the child up that failed by itself."""
+    """Returns the decision about a child group, and the lowest group from the child up that failed on its own."""
     own = above.children.get(child.group.key, GroupDecision(child, GroupStatus.SCHEDULED))
     is_less = failed is not None and failed.status is GroupStatus.ERROR and own.status is not GroupStatus.ERROR
     if failed is not None and (own.is_success or is_less):

@@ -236,7 +236,9 @@ class _EvictionCosts:
     def __init__(
         self, ordered: Sequence[VictimUnit], violating: Mapping[int, int], members: Sequence[PodInfo], table: Table
     ) -> None:
-        self._violating, self._members, self._table = violating, members, table
+        self._violating = violating
+        self._members = members
+        self._table = table
         self._on_row: dict[int, list[VictimUnit]] = defaultdict(list)
         for unit in ordered:
             for row in {table.nodes.row_of[node] for _, node in unit.pods}:
