@@ -122,7 +122,7 @@ class Membership:
     def tree(self, group: PodGroup | CompositePodGroup) -> Tree:
         """Returns the group, the groups below it and their members, in the order in which a scheduler tries them."""
         levels: list[list[PodGroup | CompositePodGroup]] = [[group]]
-        # One level too many, so that `obstacle` sees it; all if a pod below them is told why its tree fails.
+        # One level too many, so that `obstacle` sees it; all of them if the condition of a pod says why its tree fails.
         while levels[-1] and (len(levels) <= MAX_TREE_DEPTH or self._tries_deep_trees):
             levels.append([child for above in levels[-1] for child in self._children_of(above)])
         trees: dict[GroupName, Tree] = {}
