@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from extender.table.features import Behaviours
+if TYPE_CHECKING:  # `extender reference` shows these without NumPy
+    from extender.table.features import Behaviours
 
 
 def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
