@@ -227,6 +227,8 @@ class ControlPlane:
         etcd.wait_until(lambda: _http_ok(etcd_port, "/readyz"), timeout_seconds=30)
         apiserver = self.spawn("kube-apiserver", self._apiserver_command(etcd_port), "kube-apiserver.log")
         apiserver.wait_until(lambda: self.answers(self._port, "/readyz"), timeout_seconds=120)
+        if not etcd.running:  # another etcd has the port, and answered in its place
+            raise StartError(f"etcd has ended:\n{etcd.log_tail()}")
         self.client = self.client_of(ADMIN_TOKEN)
 
     def _etcd_command(self, port: int, peer_port: int) -> list[str | Path]:

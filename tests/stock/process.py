@@ -80,6 +80,12 @@ class Process:
         self._popen.kill()
         self._popen.wait()
 
+    def suspend(self) -> None:
+        """SIGSTOP. On a busy machine the other threads run on until the kernel has found time for one of them."""
+        self._popen.send_signal(signal.SIGSTOP)
+        while any(_thread_state(task) not in "TtZX" for task in Path(f"/proc/{self.pid}/task").glob("*/stat")):
+            time.sleep(0.002)
+
     def log_tail(self, lines: int = 40) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
@@ -91,6 +97,14 @@ def _family(pid: int) -> Iterator[int]:
         for path in Path(f"/proc/{pid}/task").glob("*/children"):
             for child in path.read_text().split():
                 yield from _family(int(child))
+
+
+def _thread_state(stat: Path) -> str:
+    """Returns the state of a thread as Linux names it, such as "S"; "X" if it has ended."""
+    try:
+        return stat.read_text().rpartition(") ")[2][0]
+    except OSError:
+        return "X"
 
 
 def _cpu_seconds(pid: int) -> float:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
-import signal
 import ssl
 import threading
 import time
@@ -178,7 +176,7 @@ def test_a_bind_during_which_etcd_dies_has_no_known_outcome(stock_binaries: Bina
         [etcd] = [process for process in plane.processes if process.name == "etcd"]
         uid = plane.client.get("Pod", "p")["metadata"]["uid"]
         connection = KubeClient(Kubeconfig(plane.kubeconfig))
-        os.kill(etcd.pid, signal.SIGSTOP)
+        etcd.suspend()
         bind = pool.submit(ApiBinder(connection).bind, Binding("default", "p", uid, "n1"))
         with pytest.raises(TimeoutError):
             bind.result(3.0)
