@@ -17,7 +17,7 @@ from extender.errors import UnknownNode
 from extender.model.pod_groups import COSCHEDULING_LABEL, CompositePodGroup, PodGroup
 from extender.table import PodInfo
 from tests.builders import Object, PodBuilder, make_composite_pod_group, make_node, make_pod, make_pod_group
-from tests.queue.queueing import info, python_calls
+from tests.queue.queueing import function_calls, info
 from tests.verbs.cluster import cache_of, tell
 
 NODE = make_node("n").allocatable(cpu="8", pods="9").obj()
@@ -170,14 +170,14 @@ def test_a_tree_is_answered_for_as_it_is_now(steps: list[Step]) -> None:
 
 
 def calls_for_each_member(size: int) -> float:
-    """Returns the calls of Python functions per member, when each of `size` groups is asked about its tree."""
+    """Returns the calls of functions per member, when each of `size` groups is asked about its tree."""
     groups = states()
     shown(groups, make_composite_pod_group("x", size))
     for number in range(size):
         leaf(f"g{number}", 1, "x")(groups)
         groups.update(f"p{number}", info(make_pod(f"p{number}").group(f"g{number}")), PodState.INITIAL)
     shortages: set[str | None] = set()
-    calls = python_calls(lambda: shortages.update(groups.shortage(f"default/g{number}") for number in range(size)))
+    calls = function_calls(lambda: shortages.update(groups.shortage(f"default/g{number}") for number in range(size)))
     assert shortages == {None}
     return calls / size
 

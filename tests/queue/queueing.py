@@ -24,13 +24,13 @@ def decoded(builder: Builder, kind: type[T]) -> T:
     return msgspec.convert(builder.obj(), kind)
 
 
-def python_calls(work: Callable[[], object]) -> int:
-    """Does the work, and returns how many calls of Python functions it took."""
+def function_calls(work: Callable[[], object]) -> int:
+    """Does the work, and returns how many calls of functions it took, of Python's and of C's."""
     calls = 0
 
     def count(_frame: FrameType, event: str, _: object) -> None:
         nonlocal calls
-        calls += event == "call"
+        calls += event in ("call", "c_call")
 
     sys.setprofile(count)
     try:

@@ -18,7 +18,7 @@ from extender.queue.priority_queue import PriorityQueue
 from extender.runtime.clock import ManualClock
 from extender.table import PodInfo
 from tests.builders import PodBuilder, make_pod
-from tests.queue.queueing import QueueRecorder, info, python_calls, refused, without_trees
+from tests.queue.queueing import QueueRecorder, function_calls, info, refused, without_trees
 
 FIT, GANG = "Fit", "GangScheduling"
 NEW_NODE = Change(NODE_ADD)
@@ -119,11 +119,11 @@ def test_a_group_waits_until_every_rule_admits_every_member() -> None:
 
 
 def calls_to_join(size: int) -> int:
-    """Returns the calls of Python functions when a member joins a gated group of this size."""
+    """Returns the calls of functions when a member joins a gated group of this size."""
     groups = Groups(minimum=size + 2)
     groups.add(*(f"m{number}" for number in range(size)))
     late = info(member("late"))
-    calls = python_calls(lambda: groups.queue.add(late))
+    calls = function_calls(lambda: groups.queue.add(late))
     assert set(groups.tiers().values()) == {"gated"}
     return calls
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from types import FrameType
-from typing import Any
-
 from extender.queue.entries import Tier
 from tests.builders import PodBuilder, make_node, make_pod
+from tests.queue.queueing import function_calls
 from tests.scheduler.world import NAME, World
 
 NODES, POD_COUNT = 50, 20
@@ -25,18 +22,7 @@ def calls_to_place_pods(waiting: int) -> int:
     world.settle()
     assert len(world.queue.pods()[Tier.UNSCHEDULABLE]) == waiting
     place(world, "warm-up")
-    calls = 0
-
-    def count(_frame: FrameType, event: str, _argument: Any) -> None:
-        nonlocal calls
-        calls += event in ("call", "c_call")
-
-    sys.setprofile(count)
-    try:
-        place(world, "pod")
-    finally:
-        sys.setprofile(None)
-    return calls
+    return function_calls(lambda: place(world, "pod"))
 
 
 def place(world: World, prefix: str) -> None:

@@ -140,12 +140,12 @@ class ApiStatuses:
         return patch
 
 
-def transition(pod: Pod, condition_type: str, status: str, now: float) -> dict[str, str]:
-    """Returns {"lastTransitionTime": TIME} for a condition; {} if the pod's condition already has this status.
+def transition(owner: Pod | SchedulingGroup, condition_type: str, status: str, now: float) -> dict[str, str]:
+    """Returns {"lastTransitionTime": TIME} for a condition of `owner`; {} if the condition already has this status.
 
     `now` is in seconds since the epoch.
     """
-    is_set = any((c.type, c.status) == (condition_type, status) for c in pod.status.conditions or ())
+    is_set = any((c.type, c.status) == (condition_type, status) for c in owner.status.conditions or ())
     return {} if is_set else {"lastTransitionTime": datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
 
 
@@ -310,8 +310,8 @@ class ApiGroupStatuses:
             self._outbox.put(condition.group.uid, condition)
 
     def _write(self, condition: _Condition) -> None:
-        group, present = condition.group, _present(condition.group)
-        written = self._written.get(group.uid) or _content(present)
+        group = condition.group
+        written = self._written.get(group.uid) or _content(_present(group))
         if written is not None and (
             written[0] == "True" or written == (condition.status, condition.reason, condition.message)
         ):
@@ -322,10 +322,8 @@ class ApiGroupStatuses:
             "reason": condition.reason,
             "message": condition.message,
             **observed_generation(group),
+            **transition(group, group.initially_scheduled, condition.status, self._clock.now()),
         }
-        if present is None or present.status != condition.status:
-            now = datetime.fromtimestamp(self._clock.now(), UTC)
-            body["lastTransitionTime"] = now.strftime("%Y-%m-%dT%H:%M:%SZ")
         patch = _ENCODE({"metadata": {"uid": group.uid}, "status": {"conditions": [body]}})
         self._patch(group, patch)
         self._written[group.uid] = condition.status, condition.reason, condition.message
