@@ -93,7 +93,9 @@ def test_every_verb_is_called_and_believed(
         assert wait_until(lambda: extender.metric('extender_cache_size{type="assumed_pods"}') == 0)
 
 
-@MODES
+@pytest.mark.parametrize(
+    "names", [pytest.param(True, id="names"), pytest.param(False, id="full", marks=pytest.mark.slow)]
+)
 def test_500_pods_of_many_shapes_find_lawful_places_though_every_in_tree_rule_is_off(
     control_plane: ControlPlane, start_extender: StartExtender, names: bool
 ) -> None:

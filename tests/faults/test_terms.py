@@ -364,6 +364,7 @@ def kill_both(pod: Beside) -> None:
     pod.extender.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", (end_scheduler, end_both, kill_both) if WHOLE else (end_scheduler,))
 def test_two_kube_schedulers_with_an_extender_beside_each_fill_no_node_over(
     end: Callable[[Beside], None], control_plane: ControlPlane, tmp_path: Path

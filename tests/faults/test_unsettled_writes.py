@@ -286,12 +286,12 @@ MATRIX += [
 ]
 PART = [
     Case(Bind(), "serve", True, Exit.SIGTERM, Fate.LATE),
-    Case(Bind(), "serve", False, Exit.WORKER_TWICE, Fate.LATE),
     Case(Claim(), "schedule", False, Exit.WHOLE, Fate.LATE),
-    Case(Eviction(), "schedule", True, Exit.SIGTERM, Fate.LATE),
     Case(Eviction(), "schedule", False, Exit.NONE, Fate.LATE),
 ]
 SLOW_PART = [
+    Case(Bind(), "serve", False, Exit.WORKER_TWICE, Fate.LATE),
+    Case(Eviction(), "schedule", True, Exit.SIGTERM, Fate.LATE),
     Case(Bind(), "schedule", True, Exit.SIGTERM, Fate.NEVER),
     Case(Bind(), "serve", True, Exit.SIGTERM, Fate.ANSWERED),
     Case(Bind(), "serve", False, Exit.NONE, Fate.LATE, recreates=True),

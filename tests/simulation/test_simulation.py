@@ -19,7 +19,7 @@ from tests.simulation.broken import BROKEN
 pytestmark = pytest.mark.processes
 
 ROOT = Path(__file__).parents[2]
-SEEDS = int(os.environ.get("SEEDS", "12"))
+SEEDS = int(os.environ.get("SEEDS", "6"))
 MORE_SEEDS = 50
 PROCESSES = min(os.cpu_count() or 1, 8)
 ONE = os.environ.get("SEED", "")

@@ -379,6 +379,7 @@ def test_busy_connections_are_not_closed_and_new_ones_are_refused(small: Server)
     assert [wire.reply().json["NodeNames"] for wire in busy] == [["a"]] * 6
 
 
+@pytest.mark.slow
 def test_connections_with_an_unread_answer_count_and_are_closed_for_new_ones(small: Server) -> None:
     """Each answer is larger than the buffers of both ends, so that it is being sent while others come."""
     nodes = json.dumps({"pod": "kube-system/p", "nodes": ["n" * 1000] * 20_000}).encode()
