@@ -178,6 +178,10 @@ class FileFeed(_Unelected, InMemoryCluster):
         """Restarts threads that have ended; returns their names."""
         return []
 
+    def served(self, kind: Kind) -> Kind:
+        """Returns the kind in the API version that the cluster serves."""
+        return kind
+
     def missing(self) -> Sequence[str]:
         """Returns the kinds that are not listed yet."""
         return ()
@@ -211,6 +215,7 @@ class LiveFeed(_Unelected):
         evidence: Evidence,
     ) -> None:
         self.client = client
+        self.served = client.served
         self.binder = ApiBinder(client)
         self.fence = Fence(writes)
         self.settlement = Settlement(writes, self.reconcile, evidence, clock)
@@ -250,6 +255,7 @@ class ElectedFeed:
         self.lister = feed.lister
         self.missing = feed.missing
         self.survey = feed.survey
+        self.served = feed.served
         self.reconcile = feed.reconcile
         self.settlement = feed.settlement
         self._feed = feed

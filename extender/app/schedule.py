@@ -132,8 +132,8 @@ class SchedulerProcess:
         self._pages = self._page_server()
 
     def _create_writers(self) -> Writers:
-        metrics, clock = self._metrics, self._setup.clock
-        return Writers(self._client, self._feed.fence, clock, metrics.write_dropped, self._failures.report)
+        metrics, clock, feed = self._metrics, self._setup.clock, self._feed
+        return Writers(self._client, feed.served, feed.fence, clock, metrics.write_dropped, self._failures.report)
 
     def _create_loop(self) -> Loop:
         setup, policy, feed = self._setup, self._setup.policy, self._feed

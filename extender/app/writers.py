@@ -16,6 +16,7 @@ from extender.cluster.writers.events import ApiEvents
 from extender.cluster.writers.outbox import TokenBucket, YieldingBucket
 from extender.cluster.writers.statuses import ApiEvictor, ApiGroupStatuses, ApiStatuses
 from extender.framework.profile import Profiles
+from extender.model.kinds import Kind
 from extender.runtime.clock import Clock, TimeLimit
 from extender.runtime.fibers import FiberPool
 from extender.runtime.ports import Binder
@@ -40,6 +41,7 @@ class Writers:
     """All writers of `extender schedule`, and their threads.
 
     Args:
+        served: returns a kind in the API version that the API server serves.
         fence: refuses writes while another process leads.
         dropped: called with "statuses" or "events" for each write that is dropped.
         on_error: receives the errors that tasks raise.
@@ -48,6 +50,7 @@ class Writers:
     def __init__(
         self,
         client: Caller,
+        served: Callable[[Kind], Kind],
         fence: Fence,
         clock: Clock,
         dropped: Callable[[str], None],
@@ -55,7 +58,7 @@ class Writers:
     ) -> None:
         client = LeaderClient(client, fence)
         self.statuses = ApiStatuses(client, TokenBucket(STATUS_RATE), clock, dropped)
-        self.group_statuses = ApiGroupStatuses(client, TokenBucket(STATUS_RATE), clock, dropped)
+        self.group_statuses = ApiGroupStatuses(client, served, TokenBucket(STATUS_RATE), clock, dropped)
         self._event_bucket = YieldingBucket(EVENT_RATE)
         self.events = ApiEvents(client, self._event_bucket, clock, _instance(), dropped)
         self.evictor = ApiEvictor(client, clock, fence.has_unknown)

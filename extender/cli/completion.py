@@ -20,7 +20,7 @@ LIMIT_SECONDS = 2.0
 _SHELLS = ("bash", "zsh", "fish")
 _NO_FILES = ":4"  # cobra's ShellCompDirectiveNoFileComp
 _FILES = ":0"  # cobra's ShellCompDirectiveDefault: the shell completes file names
-_GROUPS = "podgroup"
+_PREFIXES = {"Pod": "", "PodGroup": "podgroup/", "CompositePodGroup": "compositepodgroup/"}
 _PLAIN = re.compile(r"[\w./:@-]+", re.ASCII)  # click's bash script does not quote names, which may come from a file
 _WHERE = {
     "bash": "add it to ~/.bashrc:  eval \"$(extender completion bash)\"",
@@ -73,7 +73,7 @@ def pods_and_groups(ctx: click.Context, _: click.Parameter, incomplete: str) -> 
     chosen = ctx.params.get("namespace")
 
     def read() -> Iterable[str]:
-        for kind, prefix in (("Pod", ""), ("PodGroup", f"{_GROUPS}/")):
+        for kind, prefix in _PREFIXES.items():
             for namespace, name in _names(ctx, kind, chosen or ""):
                 if chosen in (None, namespace):
                     yield f"{prefix}{name}" if chosen else f"{namespace}/{prefix}{name}"

@@ -236,9 +236,11 @@ def names_of(access: ClusterAccess, kind: str, namespace: str, limit_seconds: fl
     Raises:
         ConfigurationError, ClusterError, msgspec.MsgspecError: the API server does not answer in time.
     """
-    path = KINDS[kind].path_in(namespace) if namespace else KINDS[kind].path
     query = {"limit": str(_MOST_NAMES)}
-    with closing(KubeClient(credentials_of(access))) as client, client.get(path, query, limit_seconds) as response:
+    with (
+        closing(KubeClient(credentials_of(access))) as client,
+        client.get_all(KINDS[kind], query, limit_seconds, namespace=namespace) as response,
+    ):
         found = _NAMED_LIST.decode(response.read())
     return [(each.namespace, each.name) for each in found.items]
 

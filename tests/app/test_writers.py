@@ -20,7 +20,8 @@ class NoServer(Caller):
 
 def writers() -> Writers:
     """Returns writers whose threads were not started, so that everything waits."""
-    return Writers(NoServer(), Fence(UnsettledWrites(0.0)), ManualClock(), lambda _kind: None, log_error)
+    fence = Fence(UnsettledWrites(0.0))
+    return Writers(NoServer(), lambda kind: kind, fence, ManualClock(), lambda _kind: None, log_error)
 
 
 def test_each_kind_of_work_that_waits_is_counted() -> None:

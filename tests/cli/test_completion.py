@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from extender.cli import completion
 from extender.cli.main import cli, kubectl
-from tests.builders import make_node, make_pod
+from tests.builders import make_composite_pod_group, make_node, make_pod, make_pod_group
 from tests.cluster.fake_api import PODS, fake_api
 from tests.stock.process import free_port
 
@@ -77,6 +77,20 @@ def test_names_are_those_of_the_live_cluster(tmp_path: Path, monkeypatch: pytest
         config = str(api.kubeconfig(tmp_path))
         assert complete("explain", "--kubeconfig", config, "") == ["default/web-0"]
         assert complete("explain", "--kubeconfig", config, "--node", "n") == ["n1"]
+
+
+def test_groups_are_named_in_the_version_that_the_cluster_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(completion, "LIMIT_SECONDS", 60.0)  # a slow machine is no fault here
+    with fake_api() as api:
+        api.put(PODS, make_pod("web-0").obj())
+        for group, version in ((make_pod_group("g"), "v1beta1"), (make_composite_pod_group("tree"), "v1alpha3")):
+            path = f"/apis/scheduling.k8s.io/{version}/{group['kind'].lower()}s"
+            api.collections[path] = {}
+            api.put(path, group)
+        found = complete("explain", "--kubeconfig", str(api.kubeconfig(tmp_path)), "")
+        assert found == ["default/compositepodgroup/tree", "default/podgroup/g", "default/web-0"]
 
 
 def test_contexts_are_those_of_the_kubeconfig(tmp_path: Path) -> None:

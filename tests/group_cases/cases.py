@@ -73,7 +73,7 @@ class Case:
 
     @property
     def id(self) -> str:
-        return f"{self.name} [{'+'.join(self.gates)}]"
+        return f"{self.name} [{self.version}+{'+'.join(self.gates)}]"
 
 
 def all_cases() -> list[Case]:

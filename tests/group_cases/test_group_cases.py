@@ -1,7 +1,7 @@
 """Kubernetes' integration cases of pod groups, played by the loop on a real API server.
 
-`make test-group-cases` plays all of them, or with `CASES=text` those whose names contain the text; otherwise a few are
-played.
+`make test-group-cases` plays all of them, or with `CASES=text` those whose names contain the text, such as those of
+1.38 with `CASES=[1.38`; otherwise a few are played.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.stock.build import Binaries
 
 pytestmark = [pytest.mark.stock, pytest.mark.slow]
 CASES = {case.id: case for case in all_cases()}
-GATES = "[GenericWorkload+TopologyAwareWorkloadScheduling]"
+GATES = "[1.37+GenericWorkload+TopologyAwareWorkloadScheduling]"
 FEW = (
     f"TestPodGroupScheduling: gang waits for pod group, then for resources, then schedules {GATES}",
     f"TestPodGroupPreemption: Full PodGroup Preemption {GATES}",

@@ -19,6 +19,7 @@ from extender.cluster.http.credentials import ClientConfig, Credentials
 from extender.cluster.http.exchange import Headers, Response
 from extender.cluster.http.pool import ConnectionPool, Request
 from extender.errors import ClusterError, ConfigurationError, Conflict, NotFound, OutcomeUnknown, Refused
+from extender.model.kinds import Kind
 from extender.runtime.fibers import in_thread
 from extender.runtime.ports import Check, always
 from extender.runtime.product_version import product_version
@@ -28,7 +29,7 @@ CALL_SECONDS = 10.0
 _RENEWAL_SECONDS = 1.0  # how long a call waits for new credentials, because a plugin may be slow or hang
 _RETRY_SECONDS = 10.0
 JSON = "application/json"
-_UNAUTHORIZED, _NOT_FOUND, _CONFLICT = 401, 404, 409
+_OK, _UNAUTHORIZED, _NOT_FOUND, _CONFLICT = 200, 401, 404, 409
 # A gateway that stops waiting sends 408 or 499, although the API server may still carry out the request.
 _INCONCLUSIVE = (408, 499)
 
@@ -108,6 +109,7 @@ class KubeClient(Caller):
         self._config = credentials.load()
         self._headers = {"User-Agent": f"extender/{product_version()}"}
         self._pool = ConnectionPool(CONNECT_SECONDS)
+        self._served: dict[str, Kind] = {}  # by the path of the newest version
         self._lock = threading.Lock()
         self._renewed: threading.Event | None = None  # the event is set when the renewal in progress ends
         self._renewal_began_at = 0.0
@@ -136,6 +138,36 @@ class KubeClient(Caller):
             yield response
         if response.status == _UNAUTHORIZED:
             self._renew(config)
+
+    @contextmanager
+    def get_all(
+        self,
+        kind: Kind,
+        query: Mapping[str, str],
+        silence_seconds: float,
+        accept: str = JSON,
+        namespace: str = "",
+    ) -> Iterator[Response]:
+        """Sends a GET for a list or a watch of the kind, of one namespace or of all; see `get`.
+
+        An API server may not serve the newest version of the kind. The version that answers first is remembered, and
+        the others are asked only if it is no longer served.
+        """
+        served = self.served(kind)
+        versions = sorted(kind.versions, key=lambda version: version.api_version != served.api_version)
+        for version in versions:
+            path = version.path_in(namespace) if namespace else version.path
+            with self.get(path, query, silence_seconds, accept) as response:
+                if response.status != _NOT_FOUND or version is versions[-1]:
+                    if response.status == _OK:
+                        self._served[kind.path] = version
+                    yield response
+                    return
+                response.read()
+
+    def served(self, kind: Kind) -> Kind:
+        """Returns the kind in the version that `get_all` found served; in the newest one if it was not asked yet."""
+        return self._served.get(kind.path, kind)
 
     def call(
         self,

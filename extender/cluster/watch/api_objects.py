@@ -54,7 +54,6 @@ LIST_SILENCE_SECONDS = 30.0
 # Finished pods use no resources; kube-scheduler excludes them in the same way.
 _FIELD_SELECTORS = {"Pod": "status.phase!=Succeeded,status.phase!=Failed"}
 _JSON = "application/json"
-_NOT_FOUND = 404
 _EXPIRED = 410
 T = TypeVar("T")
 
@@ -265,12 +264,9 @@ def list_all(
         Refused, OutcomeUnknown: the API server does not answer with the list.
     """
     step, items = List("", page_size), list[T]()
-    path = kind.path_in(namespace) if namespace else kind.path
     while True:
-        with client.get(path, list_query(kind, step), LIST_SILENCE_SECONDS, accept) as response:
+        with client.get_all(kind, list_query(kind, step), LIST_SILENCE_SECONDS, accept, namespace) as response:
             body = response.read()
-        if response.status == _NOT_FOUND and kind.older:
-            return list_all(client, kind.versions[1], decode, page_size, accept, namespace)
         if response.status == _EXPIRED and step.continue_token:
             step, items = List("", 0), []
             continue

@@ -29,7 +29,6 @@ from extender.runtime.clock import Clock
 from extender.runtime.ports import Sink, Telemetry
 from extender.runtime.threads import LastingThread
 
-_NOT_FOUND = 404
 logger = logging.getLogger(__name__)
 
 # A watch that is silent for this long may have lost its connection, so it is closed and continued by a new one.
@@ -183,13 +182,8 @@ class ClusterSource:
         watching = "watch" in query
         silence_seconds = WATCH_SILENCE_SECONDS if watching else LIST_SILENCE_SECONDS
         try:
-            for kind in reflector.kind.versions:
-                with self._client.get(kind.path, query, silence_seconds) as response:
-                    if response.status == _NOT_FOUND and kind.older:
-                        response.read()
-                        continue
-                    self._read(reflector, response, watching)
-                    break
+            with self._client.get_all(reflector.kind, query, silence_seconds) as response:
+                self._read(reflector, response, watching)
         except ClusterError as error:
             reflector.broken(ListWatchFailure.OTHER, self._clock.monotonic())
             if not self._stopping.is_set():

@@ -20,7 +20,7 @@ import msgspec
 from extender.cluster.http.kube_client import Caller
 from extender.cluster.writers.outbox import Outbox, TokenBucket
 from extender.errors import ClusterError, Conflict, NotFound, Refused
-from extender.model.kinds import KINDS
+from extender.model.kinds import KINDS, Kind
 from extender.model.meta import Condition
 from extender.model.pod import PREEMPTED_CONDITION, PREEMPTED_REASON, Pod
 from extender.model.pod_groups import SchedulingGroup
@@ -285,10 +285,21 @@ class ApiGroupStatuses:
     """
 
     def __init__(
-        self, client: Caller, bucket: TokenBucket, clock: Clock, dropped: Callable[[str], object] = lambda _: None
+        self,
+        client: Caller,
+        served: Callable[[Kind], Kind],
+        bucket: TokenBucket,
+        clock: Clock,
+        dropped: Callable[[str], object] = lambda _: None,
     ) -> None:
-        """Creates the writer; `start` starts its thread. `dropped` is called for each write that is dropped."""
+        """Creates the writer; `start` starts its thread.
+
+        Args:
+            served: returns the kind in the API version that the API server serves.
+            dropped: called for each write that is dropped.
+        """
         self._client = client
+        self._served = served
         self._clock = clock
         self._outbox: Outbox[str, _Condition] = Outbox(
             "group statuses", self._write, _joined_conditions, bucket, clock, _CAPACITY, dropped
@@ -324,25 +335,14 @@ class ApiGroupStatuses:
             **observed_generation(group),
             **transition(group, group.initially_scheduled, condition.status, self._clock.now()),
         }
+        kind = self._served(KINDS[type(group).__name__])
+        path = f"{kind.path_in(quote(group.namespace, ''))}/{quote(group.name, '')}/status"
         patch = _ENCODE({"metadata": {"uid": group.uid}, "status": {"conditions": [body]}})
-        self._patch(group, patch)
+        self._client.call("PATCH", path, patch, STRATEGIC_MERGE)
         self._written[group.uid] = condition.status, condition.reason, condition.message
         self._written.move_to_end(group.uid)
         if len(self._written) > _REMEMBERED:
             self._written.popitem(last=False)
-
-    def _patch(self, group: SchedulingGroup, patch: bytes) -> None:
-        """Patches the status of the group, in the newest of its kind's versions that the API server serves."""
-        versions = KINDS[type(group).__name__].versions
-        for kind in versions:
-            path = f"{kind.path_in(quote(group.namespace, ''))}/{quote(group.name, '')}/status"
-            try:
-                self._client.call("PATCH", path, patch, STRATEGIC_MERGE)
-            except NotFound:
-                if kind is versions[-1]:
-                    raise
-            else:
-                return
 
 
 def _content(condition: Condition | None) -> tuple[str, str, str] | None:

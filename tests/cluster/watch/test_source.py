@@ -198,6 +198,11 @@ def test_a_kind_is_followed_in_the_version_that_is_served(version: str, tmp_path
             assert wait_until(lambda: not following.unsynced(), 10)
             api.put(path, {**make_composite_pod_group("two"), "apiVersion": f"scheduling.k8s.io/{version}"})
             assert wait_until(lambda: recorder.keys("CompositePodGroup") == ["default/one", "default/two"])
+            api.end_watches()
+            following.survey("CompositePodGroup")
+            assert wait_until(lambda: sum("watch=1" in call and version in call for call in api.calls) == 2)
+        others = [call for call in api.calls if "compositepodgroups" in call and version not in call]
+        assert len(others) == (version == "v1alpha3")  # only the first list has to find out
 
 
 def test_a_withdrawn_kind_is_dropped_until_it_is_served_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

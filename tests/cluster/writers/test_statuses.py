@@ -10,7 +10,7 @@ import pytest
 
 from extender.cluster.writers.outbox import TokenBucket
 from extender.cluster.writers.statuses import ApiGroupStatuses
-from extender.errors import NotFound
+from extender.model.kinds import Kind
 from extender.model.pod_groups import CompositePodGroup, PodGroup
 from extender.runtime.clock import ManualClock
 from tests.builders import make_composite_pod_group, make_pod_group
@@ -39,7 +39,7 @@ def group(condition: dict[str, str] | None = None, generation: int = 0) -> PodGr
 def written(*steps: tuple[PodGroup, str, str]) -> list[dict[str, Any]]:
     """Writes the steps one after the other (group, reason, message), and returns the conditions that were sent."""
     calls = Calls()
-    statuses = ApiGroupStatuses(calls, TokenBucket(1e6), ManualClock())  # type: ignore[arg-type]
+    statuses = ApiGroupStatuses(calls, lambda kind: kind, TokenBucket(1e6), ManualClock())  # type: ignore[arg-type]
     statuses.start()
     for target, reason, message in steps:
         if reason == "Scheduled":
@@ -87,14 +87,12 @@ def test_true_is_final() -> None:
 
 @pytest.mark.parametrize("version", ["v1beta1", "v1alpha3"])
 def test_the_condition_of_a_composite_group_is_written_in_the_version_that_is_served(version: str) -> None:
-    class Served(Calls):
-        def call(self, method: str, path: str, body: bytes, content_type: str = "application/json") -> None:
-            if f"/{version}/" not in path:
-                raise NotFound("the server could not find the requested resource", 404)
-            super().call(method, path, body, content_type)
+    calls = Calls()
 
-    calls = Served()
-    statuses = ApiGroupStatuses(calls, TokenBucket(1e6), ManualClock())  # type: ignore[arg-type]
+    def served(kind: Kind) -> Kind:
+        return next(each for each in kind.versions if each.api_version.endswith(f"/{version}"))
+
+    statuses = ApiGroupStatuses(calls, served, TokenBucket(1e6), ManualClock())  # type: ignore[arg-type]
     statuses.start()
     statuses.scheduled(msgspec.convert(make_composite_pod_group("g"), CompositePodGroup))
     assert wait_until(lambda: not statuses.waiting())
