@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from extender.cache.cache import Cache
 from extender.cache.pod_states import PodState
 from extender.errors import RuleUnanswered
+from extender.plugins.users.live_host import collect_left_out
 from extender.runtime.clock import Clock
 
 Request = TypeVar("Request")
@@ -77,6 +78,12 @@ class Verb(Protocol[Request, Result]):
     def summary(self, request: Request, result: Result) -> Summary:
         """Returns what the log shows about the call."""
         ...
+
+
+def decide_call(verb: Verb[Request, Result], request: Request, left_out: dict[str, str]) -> Result:
+    """Returns the verb's answer. Adds each rule without which it was decided to `left_out`: rule -> the reason."""
+    collect_left_out(left_out)
+    return repeated_without_late_rule(lambda: verb.decide(request))
 
 
 DECIDED, PASSED, FAILED = "decided", "passed", "failed"

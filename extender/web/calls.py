@@ -18,9 +18,8 @@ from extender.extender_v1.messages import (
     ExtenderPreemptionArgs,
 )
 from extender.model.meta import NO_LABELS
-from extender.plugins.users.live_host import collect_left_out
 from extender.verbs import verb as verbs
-from extender.verbs.verb import CallObserver, Summary, Verb, repeated_without_late_rule
+from extender.verbs.verb import CallObserver, Summary, Verb, decide_call
 from extender.web.answers import CLOSE, Answer, error_answer
 from extender.web.log import LONGEST_KEY, LONGEST_TEXT, cut, inform
 from extender.web.metrics import Metrics
@@ -152,8 +151,8 @@ class Calls:
     def answer(self, verb: Verb[Any, Any], body: bytes, traceparent: str = "") -> Answer:
         """Returns the answer to `body` posted to `verb`. Raises nothing."""
         started = time.perf_counter()
-        left_out = collect_left_out()
-        decision, summary = self._decide(verb, body), None
+        left_out: dict[str, str] = {}
+        decision, summary = self._decide(verb, body, left_out), None
         try:
             answer, summary = self._encode(verb, decision)
         except Exception:
@@ -171,7 +170,8 @@ class Calls:
         )  # fmt: skip
         return answer
 
-    def _decide(self, verb: Verb[Any, Any], body: bytes) -> CallResult:
+    def _decide(self, verb: Verb[Any, Any], body: bytes, left_out: dict[str, str]) -> CallResult:
+        """Returns the result of the call. Adds the rules without which it was decided to `left_out`."""
         request = None
         try:
             request = verb.decode(body)
@@ -181,7 +181,7 @@ class Calls:
                 return CallResult(Outcome.PASSED, request, verb.allow_all(request))
             if missing:
                 return CallResult(Outcome.UNREADY, request, error=f"the extender is not ready: {missing}")
-            result = repeated_without_late_rule(lambda: verb.decide(request))
+            result = decide_call(verb, request, left_out)
             error = result.error if isinstance(result, _WITH_ERROR) else ""
             return CallResult(Outcome.ERROR if error else Outcome.DECIDED, request, result, error)
         except MalformedInput as error:

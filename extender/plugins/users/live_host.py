@@ -19,11 +19,9 @@ from extender.runtime.ports import Telemetry
 _left_out: ContextVar[dict[str, str] | None] = ContextVar("left_out", default=None)
 
 
-def collect_left_out() -> dict[str, str]:
-    """Returns a dict that gets each rule that later decisions of this thread leave out: rule -> the reason."""
-    left_out: dict[str, str] = {}
+def collect_left_out(left_out: dict[str, str]) -> None:
+    """Adds each rule that later decisions of this thread leave out to `left_out`: rule -> the reason."""
     _left_out.set(left_out)
-    return left_out
 
 
 class LiveHost:
