@@ -110,6 +110,7 @@ class JobSpec(workloads.SelectingSpec, frozen=True):
     manual_selector: bool | None = None
     backoff_limit: Int32 | None = None
     backoff_limit_per_index: Int32 | None = None
+    max_failed_indexes: Int32 | None = None
     pod_replacement_policy: str | None = None
     pod_failure_policy: PodFailurePolicy | None = None
     template: PodTemplateSpec | None = None
@@ -119,6 +120,7 @@ class JobStatus(Value, frozen=True):
     conditions: list[Condition] | None = None
     succeeded: Int32 | None = None
     failed: Int32 | None = None
+    failed_indexes: str | None = None
 
 
 class Job(Object, frozen=True):

@@ -310,7 +310,7 @@ SURVIVORS = {
     "numbers, quantities, times and versions": """
         metadata.resourceVersion allocatable.KEY allocatedResources.KEY capacity capacity.KEY default.KEY
         defaultRequest.KEY limits.KEY max.KEY maxLimitRequestRatio.KEY maximumVolumeSize min.KEY overhead.KEY
-        podFixed.KEY requests.KEY disruptedPods.KEY""",
+        podFixed.KEY requests.KEY disruptedPods.KEY status.failedIndexes""",
     "names of drivers and provisioners, which are products": """
         csi.driver deviceSelector.driver devices.driver drivers.name metadata.name provisioner results.driver
         spec.attacher spec.driver""",

@@ -2,7 +2,8 @@
 
 Sources: upstream pkg/controller/controller_utils.go (IsPodActive, ActivePodsWithRanks, ActivePods),
 pkg/controller/replicaset/replica_set.go getPodsToDelete, pkg/controller/job/job_controller.go (activePodsForRemoval,
-isPodFailed, manageJob), pkg/controller/job/pod_failure_policy.go, pkg/controller/statefulset, pkg/controller/daemon.
+isPodFailed, manageJob, syncJob), pkg/controller/job/pod_failure_policy.go and indexed_job_utils.go,
+pkg/controller/statefulset, pkg/controller/daemon.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ _STATEFUL_SET, _DAEMON_SET, _JOB = "StatefulSet", "DaemonSet", "Job"
 _OWNERS = frozenset(("ReplicaSet", "ReplicationController", _STATEFUL_SET, _DAEMON_SET, _JOB))
 _DEFAULT_BACKOFF_LIMIT = 6
 _INDEX_FAILURES = "batch.kubernetes.io/job-index-failure-count"
+_COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+_INDEXES = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)  # one index, or the first and the last one
 _EVICTED = "DisruptionTarget"  # the condition of a pod that is evicted, preempted, or on a node that is gone
 _FAILURE_TARGET = "FailureTarget"
 _JOB_ENDS = frozenset(("Complete", "Failed", "SuccessCriteriaMet", _FAILURE_TARGET))
@@ -104,11 +107,15 @@ def recreates(pod: Pod, state: ClusterState) -> bool:
     conditions = [*(job.status.conditions or ())]
     if action == "FailJob":
         conditions.append(Condition(type=_FAILURE_TARGET, status="True"))
-    failures = (job.status.failed or 0) + 1
-    failed = replace(job, status=replace(job.status, failed=failures, conditions=conditions or None))
-    state.add(failed)
     limit = job.spec.backoff_limit_per_index
     ends_index = limit is not None and (action == "FailIndex" or _index_failures(pod) >= limit)
+    indexes = job.status.failed_indexes
+    if ends_index:
+        indexes = f"{indexes or ''},{pod.annotations.get(_COMPLETION_INDEX, '')}"
+    failures = (job.status.failed or 0) + 1
+    status = replace(job.status, failed=failures, failed_indexes=indexes, conditions=conditions or None)
+    failed = replace(job, status=status)
+    state.add(failed)
     return creates_pods(failed) and not ends_index
 
 
@@ -127,7 +134,15 @@ def creates_pods(job: Job) -> bool:
     has_ended |= job.spec.completions is None and bool(job.status.succeeded)
     default = _DEFAULT_BACKOFF_LIMIT if job.spec.backoff_limit_per_index is None else math.inf
     limit = default if job.spec.backoff_limit is None else job.spec.backoff_limit
-    return not (has_ended or job.spec.suspend or job.terminating) and (job.status.failed or 0) <= limit
+    most_indexes = math.inf if job.spec.max_failed_indexes is None else job.spec.max_failed_indexes
+    has_failed = (job.status.failed or 0) > limit or failed_indexes(job) > most_indexes
+    return not (has_ended or has_failed or job.spec.suspend or job.terminating)
+
+
+def failed_indexes(job: Job) -> int:
+    """Returns how many indexes of the Job get no pods any more (upstream orderedIntervals.total)."""
+    found = map(_INDEXES.fullmatch, (job.status.failed_indexes or "").split(","))
+    return sum(int(each[2] or each[1]) - int(each[1]) + 1 for each in found if each)
 
 
 def _job_of(pod: Pod, state: ClusterState) -> Job | None:

@@ -16,7 +16,7 @@ from extender.model.meta import Object, OwnerReference
 from extender.model.pod import Pod, PodStatus
 from extender.model.workloads import PriorityClass, ReplicaSet, RuntimeClass, StatefulSet
 from extender.offline.claims import is_of_stateful_set, replica
-from extender.offline.controllers.replicas import counts_terminating, creates_pods, deletion_order
+from extender.offline.controllers.replicas import counts_terminating, creates_pods, deletion_order, failed_indexes
 from extender.offline.manifests.admission import admit
 from extender.offline.manifests.templates import POD_HASH, stored_workload
 from extender.offline.state import ClusterState
@@ -156,7 +156,8 @@ def with_scale(controller: Controller, count: int) -> Controller:
 def wanted(controller: Controller | None, count: int, active: int) -> int:
     """Returns how many pods the controller has if it is scaled to `count`, and has `active` pods now.
 
-    A Job has at most as many pods as it lacks completions, and none while it is suspended (upstream manageJob).
+    A Job has at most as many pods as it lacks completions, without those of failed indexes, and none while it is
+    suspended (upstream manageJob).
     """
     if not isinstance(controller, controllers.Job):
         return count
@@ -165,7 +166,9 @@ def wanted(controller: Controller | None, count: int, active: int) -> int:
         return active
     if not creates_pods(controller):
         return 0
-    return count if controller.spec.completions is None else max(min(count, controller.spec.completions - succeeded), 0)
+    if controller.spec.completions is None:
+        return count
+    return max(min(count, controller.spec.completions - succeeded - failed_indexes(controller)), 0)
 
 
 def pod_of_template(controller: Controller, state: ClusterState) -> Pod:

@@ -178,6 +178,30 @@ def test_a_job_answers_an_eviction_by_its_limits_and_its_policy(
     assert result.lost == [f"default/{name}" for name in lost]
 
 
+@pytest.mark.parametrize(
+    ("most", "failed", "lost"),
+    [
+        pytest.param(None, "3-8", ["w0"], id="there is no limit"),
+        pytest.param(1, None, ["w0"], id="one may fail"),
+        pytest.param(0, None, ["w0", "w1", "w2"], id="none may fail"),
+        pytest.param(4, "3,5-6", ["w0"], id="three of four have failed"),
+        pytest.param(3, "3,5-6", ["w0", "w1", "w2"], id="three of three have failed"),
+    ],
+)
+def test_a_job_of_which_too_many_indexes_fail_fails_with_all_of_its_pods(
+    most: int | None, failed: str | None, lost: list[str]
+) -> None:
+    limits = {"completionMode": "Indexed", "completions": 9, "backoffLimitPerIndex": 0, "maxFailedIndexes": most}
+    job = {**workload("Job", 3, "1", **limits), "status": {"failedIndexes": failed}}
+    pods = [
+        replica(f"w{index}", node, kind="Job")
+        .annotation({"batch.kubernetes.io/job-completion-index": str(index)})
+        .obj()
+        for index, node in enumerate(("na", "nb", "nb"))
+    ]
+    assert simulated(*NODES, job, *pods, drain=["na"]).lost == [f"default/{name}" for name in lost]
+
+
 def test_a_job_without_completions_makes_no_more_pods_once_one_has_succeeded() -> None:
     job = {**workload("Job", 2, "1"), "status": {"succeeded": 1}}
     assert simulated(*NODES, job, replica("w0", kind="Job").obj(), drain=["na"]).lost == ["default/w0"]
@@ -202,6 +226,7 @@ def test_a_job_that_fails_takes_along_the_pods_that_wait() -> None:
         pytest.param({}, {}, 5, id="no completions"),
         pytest.param({"completions": 3}, {}, 3, id="fewer completions"),
         pytest.param({"completions": 4}, {"succeeded": 2}, 2, id="some have succeeded"),
+        pytest.param({"completions": 4}, {"succeeded": 1, "failedIndexes": "0,2"}, 1, id="some indexes have failed"),
         pytest.param({"completions": 9, "suspend": True}, {}, 0, id="suspended"),
         pytest.param({}, {"conditions": [{"type": "Complete", "status": "True"}]}, 0, id="complete"),
     ],
