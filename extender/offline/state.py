@@ -133,9 +133,15 @@ class ClusterState:
         if key in self.finished:
             raise UnknownPod(f"pod {key} has finished: it takes no resources and is not scheduled again")
         if key not in self.infos:
+            namespace = key.partition("/")[0]
+            empty = "" if namespace in self.inhabited() else f": namespace {namespace} has no pods at all"
             advice = did_you_mean(self._similar_pods(key)) or " (name it NAMESPACE/NAME)"
-            raise UnknownPod(f"no pod {key} in this cluster{advice}")
+            raise UnknownPod(f"no pod {key} in this cluster{empty}{advice}")
         return self.infos[key]
+
+    def inhabited(self) -> set[str]:
+        """Returns the namespaces that have pods, or had some that have finished."""
+        return {key.partition("/")[0] for key in (*self.infos, *self.finished)}
 
     def _similar_pods(self, key: str) -> list[str]:
         """Returns the keys of the pods that the user may have meant by `key`.

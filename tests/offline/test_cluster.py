@@ -146,17 +146,18 @@ def test_unknown_names_are_refused() -> None:
 @pytest.mark.parametrize(
     ("key", "advice"),
     [
-        ("default/report", "(did you mean ops/report?)"),
-        ("shop/web", "(did you mean shop/web-1 or shop/web-2?)"),
-        ("shop/web-9", "(did you mean shop/web-1 or shop/web-2?)"),
-        ("ops/web-9", "(did you mean shop/web-1, shop/web-2 or web/web-3?)"),
-        ("shop/nothing-like-it", "(name it NAMESPACE/NAME)"),
+        ("default/report", ": namespace default has no pods at all (did you mean ops/report?)"),
+        ("shops/elsewhere", ": namespace shops has no pods at all (name it NAMESPACE/NAME)"),
+        ("shop/web", " (did you mean shop/web-1 or shop/web-2?)"),
+        ("shop/web-9", " (did you mean shop/web-1 or shop/web-2?)"),
+        ("ops/web-9", " (did you mean shop/web-1, shop/web-2 or web/web-3?)"),
+        ("shop/nothing-like-it", " (name it NAMESPACE/NAME)"),
     ],
 )
 def test_an_unknown_pod_is_reported_with_those_that_may_be_meant(key: str, advice: str) -> None:
     pods = [("web-1", "shop"), ("web-2", "shop"), ("web-3", "web"), ("report", "ops")]
     cluster = Cluster.from_objects([make_pod(name, namespace).obj() for name, namespace in pods])
-    with pytest.raises(UnknownPod, match=re.escape(f"no pod {key} in this cluster {advice}")):
+    with pytest.raises(UnknownPod, match=re.escape(f"no pod {key} in this cluster{advice}")):
         cluster.explain(key)
 
 

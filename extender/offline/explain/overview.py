@@ -290,8 +290,7 @@ def none_pending(state: ClusterState, namespace: str, *, is_selected: bool) -> s
         namespace: the namespace whose pods were to be listed; empty for all.
         is_selected: True if only pods with certain labels were to be listed.
     """
-    inhabited = {key.partition("/")[0] for key in (*state.infos, *state.finished)}
-    if namespace and namespace not in inhabited:
+    if namespace and namespace not in (inhabited := state.inhabited()):
         return with_suggestion(f"namespace {namespace} has no pods at all", namespace, inhabited)
     labels = " with these labels" if is_selected else ""
     return f"no pods{labels} are pending" + (f" in namespace {namespace}" if namespace else "")
