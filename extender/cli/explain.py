@@ -20,6 +20,7 @@ from extender.cli.completion import nodes as nodes_named
 from extender.cli.completion import pods_and_groups
 from extender.cli.document_kinds import DocumentKind, headed, one_or_list
 from extender.cli.listing import in_order, list_options
+from extender.cli.new_nodes import add_new_nodes, add_node_option
 from extender.cli.output import Format, Output, output_option, say, show, switch
 from extender.cli.running import (
     IN_CLUSTER_OPTION,
@@ -63,9 +64,9 @@ _NONE = b'{"pods":[]}'
 FAILURE = 1
 _PORT = 8888
 _OF_A_LIST = ("all_namespaces", "selector", "sort_by")
-_NOT_FOR_DECISIONS = ("filename", "cluster", "policy", "nodes", "node", "changes", "batch", "selector")
+_NOT_FOR_DECISIONS = ("filename", "cluster", "policy", "nodes", "node", "add_node", "changes", "batch", "selector")
 _ONLY_STANDARD_INPUT = "--batch reads clusters and pods from standard input only"
-_NOT_IN_A_BATCH = ("filename", "cluster", "nodes", "node", "namespace", *ACCESS, *_OF_A_LIST)
+_NOT_IN_A_BATCH = ("filename", "cluster", "nodes", "node", "add_node", "namespace", *ACCESS, *_OF_A_LIST)
 
 
 def print_decisions(replicas: Iterable[RunningReplica], key: str, output: Output) -> None:
@@ -153,6 +154,7 @@ def _one_name(_: click.Context, __: click.Parameter, words: Sequence[str]) -> st
 @click.option(
     "--node", metavar="NAME", shell_complete=nodes_named, help="show the verdict of every filter on this node"
 )
+@add_node_option
 @switch("--changes", default=True, help="search for the smallest change that would let the pod run")
 @output_option(page=True)
 @click.option(
@@ -170,6 +172,7 @@ def explain(
     sort_by: JsonPath | None,
     nodes: bool,
     node: str | None,
+    add_node: Sequence[str],
     changes: bool,
     output: Output,
     server: str | None,
@@ -218,16 +221,16 @@ def explain(
         sys.exit(_answer_all(sys.stdin.buffer, source, changes))
     _refuse_if(pod is not None and filename is not None, "give one pod: either POD or -f FILE")
     if pod is None and filename is None:
-        refuse_options(("node", "nodes", "changes"), "these options need a pod: POD or -f FILE")
+        refuse_options(("node", "nodes", "add_node", "changes"), "these options need a pod: POD or -f FILE")
         _list(source, listed_namespace, selector, sort_by, output)
         return
     refuse_options(_OF_A_LIST, "only for the list of pending pods, without POD and -f FILE")
     if pod is not None and (group := group_key(pod, source.default_namespace())) is not None:
         refuse_options(("node", "nodes"), f"only for one pod, but {pod} is a group")
-        sys.exit(_explain_group(source, *group, changes, output))
+        sys.exit(_explain_group(source, *group, add_node, changes, output))
     if output.is_page:
         refuse_options(("node",), "cannot be used with -o html, which always shows every node")
-    sys.exit(_explain(source, pod, filename, node, nodes or output.is_wide, changes, output))
+    sys.exit(_explain(source, pod, filename, node, add_node, nodes or output.is_wide, changes, output))
 
 
 def _refuse_if(is_wrong: bool, message: str) -> None:
@@ -283,11 +286,12 @@ def _list(source: Source, namespace: str, selector: Selector | None, sort_by: Js
     print_answer(lines, DocumentKind.PENDING_PODS, document, notes, output, "pending.html")
 
 
-def _explain_group(source: Source, kind: str, key: str, changes: bool, output: Output) -> int:
+def _explain_group(source: Source, kind: str, key: str, add_node: Sequence[str], changes: bool, output: Output) -> int:
     from extender.offline.explain.group import explain_group
     from extender.offline.explain.terminal import group_summary
 
     state, unread = source.load(namespace=key.partition("/")[0], needs_nodes=True)
+    unread += add_new_nodes(state, add_node)
     explanation = explain_group(state, kind, key)
     lines, document = group_summary(explanation, changes=changes), explanation.to_dict(changes=changes)
     print_answer(lines, DocumentKind.GROUP_EXPLANATION, document, unread, output, "group.html")
@@ -299,6 +303,7 @@ def _explain(
     pod: str | None,
     filename: Path | None,
     node: str | None,
+    add_node: Sequence[str],
     nodes: bool,
     changes: bool,
     output: Output,
@@ -306,6 +311,7 @@ def _explain(
     workloads = source.workloads([filename]) if filename else []
     key = pod_key(pod, source.default_namespace()) if pod else ""
     state, unread = source.load(namespace=key.partition("/")[0], needs_nodes=bool(node))
+    unread += add_new_nodes(state, add_node)
     explanations = []
     for number, explanation in enumerate(_explanations(state, key, workloads)):
         explanation.notes = [*explanation.notes, *unread]

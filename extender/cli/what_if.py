@@ -13,6 +13,7 @@ import click
 
 from extender.cli.completion import nodes
 from extender.cli.document_kinds import DocumentKind
+from extender.cli.new_nodes import add_new_nodes, add_node_option, node_template
 from extender.cli.output import Output, output_option
 from extender.cli.source_options import (
     DOES_NOT_FIT,
@@ -27,7 +28,6 @@ from extender.errors import ConfigurationError
 from extender.runtime.text import whole_number
 
 if TYPE_CHECKING:  # not imported at run time, because --help must not wait for NumPy
-    from extender.model.node import Node
     from extender.offline.manifests.templates import Workload
     from extender.offline.what_if.scenario import Scenario
 
@@ -41,7 +41,6 @@ _FILENAMES = click.option(
     help="Pod, Deployment, Job ... to place, in a file or folder; -: standard input. What no placement reads is not"
     " checked here: `kubectl apply --dry-run=server`",
 )
-_OBJECT_FILES = (".json", ".yaml", ".yml", ".gz")
 _SEED = click.option("--seed", type=int, default=0, show_default=True, help="decides between nodes with the same score")
 
 
@@ -60,9 +59,7 @@ def _scenario_options(command: Any) -> Any:
         ),
         _nodes_option("--cordon", "place no new pods on this node, or these nodes"),
         _nodes_option("--drain", "cordon, and evict pods as PodDisruptionBudgets allow"),
-        click.option(
-            "--add-node", multiple=True, shell_complete=nodes, metavar="NODE|FILE[=N]", help="add N nodes like this one"
-        ),
+        add_node_option,
         _nodes_option("--remove-node", "remove this node, or these nodes"),
         click.option(
             "--scale", multiple=True, metavar="[NS/]KIND/NAME=N", help="scale deploy/x, sts/x, rs/x or job/x to N pods"
@@ -130,6 +127,7 @@ def simulate(source: Source, seed: int, output: Output, **changes: Any) -> None:
     metavar="N",
     help="pods of a template placed in each round; give one N for each template, KIND/NAME before -f  [default: 1]",
 )
+@add_node_option
 @click.option("--most", type=click.IntRange(min=1), metavar="N", help="stop after this many pods  [default: 100000]")
 @output_option(page=True)
 def capacity(
@@ -137,6 +135,7 @@ def capacity(
     targets: Sequence[str],
     filenames: Sequence[Path],
     weights: Sequence[int],
+    add_node: Sequence[str],
     most: int | None,
     output: Output,
 ) -> None:
@@ -149,6 +148,8 @@ def capacity(
       extender capacity -f pod.yaml --cluster cluster.yaml
       extender capacity -n shop deploy/web
       extender capacity -f web.yaml -f cache.yaml --weight 3 --weight 1
+    Count as if three more nodes had joined, each with the devices that gpu-node.yaml describes:
+      extender capacity -f train.yaml --add-node gpu-node.yaml=3
 
     Pods that are pending already are ignored, and no pod is preempted.
 
@@ -164,6 +165,7 @@ def capacity(
     if weights and len(weights) != len(templates):
         raise ConfigurationError([f"expected one --weight for each template, got {len(weights)} for {len(templates)}"])
     state, unread = source.load()
+    unread += add_new_nodes(state, add_node)
     result = count_pods(state, templates, weights, most or MOST_PODS, Progress("pods placed"))
     lines = as_text(result, every=output.is_wide)
     print_answer(lines, DocumentKind.CAPACITY, result.to_dict(), unread, output, "capacity.html")
@@ -271,7 +273,7 @@ def _scenario(
     return Scenario(
         cordon=cordon,
         drain=drain,
-        add_nodes=[_node(argument) for argument in add_node],
+        add_nodes=[node_template(argument) for argument in add_node],
         remove_nodes=remove_node,
         scale=[scaled(argument, namespace) for argument in scale],
         delete=[target(argument, namespace) for argument in delete],
@@ -299,27 +301,3 @@ def target(argument: str, namespace: str) -> str:
     if first in ("pod", "po", "pods"):
         return f"{namespace}/{argument.partition('/')[2]}"
     return f"{namespace}/{argument}" if "/" not in argument or first in KINDS else argument
-
-
-def _node(argument: str) -> tuple[str | Node, int]:
-    """Parses an argument of --add-node; returns a node's name or the Node in a file, and how many to add."""
-    before, _, digits = argument.rpartition("=")
-    number = whole_number(digits)
-    name, count = (before, number) if before and number is not None else (argument, 1)
-    path = Path(name)
-    if path.suffix not in _OBJECT_FILES:  # a node's name may contain a dot, but no equals sign
-        if not name or "=" in name:
-            raise ConfigurationError([f"--add-node {argument}: expected NODE=N or FILE=N, such as worker-1=3"])
-        if not path.is_file():
-            return name, count
-    from extender.model.node import Node
-    from extender.snapshots.files import load
-
-    objects = load(path)
-    nodes = [obj for obj in objects if isinstance(obj, Node)]
-    if len(nodes) != 1:
-        raise ConfigurationError([f"--add-node {name}: expected a file with one Node, got {len(nodes)}"])
-    if others := sorted({type(obj).__name__ for obj in objects} - {Node.__name__}):
-        reason = f"expected only one Node, got {', '.join(others)} too; POST /simulate takes resourceSlices"
-        raise ConfigurationError([f"--add-node {name}: {reason}"])
-    return nodes[0], count

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.builders import make_node, make_pod
+from tests.builders import make_claim, make_device_class, make_node, make_pod, make_request, make_resource_slice
 from tests.cli.commands import extender
 
 NODES = [make_node(name).capacity(cpu="4").obj() for name in ("one", "two")]
@@ -65,6 +65,34 @@ def test_new_pods_and_a_new_node_of_a_file(cluster: str, pod: str, tmp_path: Pat
         "simulate", "--cluster", cluster, "-f", pod, "--replicas", "10", "--add-node", str(tmp_path / "node.yaml")
     )
     assert more.returncode == 0
+
+
+def test_the_devices_and_volumes_of_a_new_node_are_in_its_file(tmp_path: Path) -> None:
+    lists = {
+        "cluster": [make_node("one").capacity(cpu="1").obj(), make_device_class("gpu")],
+        "node": [
+            make_node("big").capacity(cpu="64").obj(),
+            *(make_resource_slice(name, "gpu.example.com", "g0", "g1") for name in ("big", "another")),
+        ],
+        "pod": [
+            make_claim("c", make_request("r", "gpu", count=2)),
+            make_pod("p").req(cpu="1").resource_claim("c").obj(),
+        ],
+    }
+    for name, items in lists.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    cluster, node, pod = (str(tmp_path / f"{name}.json") for name in lists)
+    note = "new nodes like big: left out, because no driver reports them for node big alone: 1 ResourceSlice"
+    for command, answer in (
+        ("simulate", "1 pod placed, 0 pending, 0 evicted"),
+        ("capacity", "64 more pods would fit"),
+        ("explain", "would be placed on big-new-1"),
+    ):
+        arguments = (command, "--cluster", cluster, "-f", pod, "--add-node", node)
+        assert extender(*arguments[:-2]).stdout.count(answer) == 0
+        printed = extender(*arguments)
+        assert printed.returncode == 0
+        assert printed.stdout.count(answer) == printed.stdout.count(f"note: {note}\n") == 1
 
 
 def test_a_node_whose_name_has_a_dot_is_copied(tmp_path: Path) -> None:

@@ -7,15 +7,18 @@ a table of what is copied, with the upstream sources.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import TypeVar
 
 from msgspec.structs import replace
 
 from extender.engine import quantities_of
+from extender.errors import MalformedCluster
 from extender.framework.topology import HOSTNAME, ZONE
 from extender.model.devices import ResourceSlice
 from extender.model.meta import LabelSelector, LabelSelectorRequirement, Object, ObjectMeta
@@ -27,6 +30,9 @@ from extender.offline.controllers.daemon_sets import daemon_on, daemon_templates
 from extender.offline.controllers.replicas import is_daemon, is_pinned
 from extender.offline.controllers.workloads import as_created
 from extender.offline.state import ClusterState
+
+NodeTemplate = str | Node | Sequence[Object]
+"""The name of a node of the cluster, or a Node, which may be in a list with what its drivers report about it."""
 
 _OS, _ARCH = "kubernetes.io/os", "kubernetes.io/arch"
 _DEFAULTS = {_OS: "linux", _ARCH: "amd64"}
@@ -40,6 +46,11 @@ _LIFE_TAINT = re.compile(
     r"|node\.cluster\.x-k8s\.io/outdated-revision|kops\.k8s\.io/scheduled-for-update"
     r"|deployment\.machine\.sapcloud\.io/prefer-no-schedule"
 )
+
+
+_REPORTED: Sequence[type[Object]] = (CSINode, ResourceSlice, CSIStorageCapacity)
+
+T = TypeVar("T", bound=Object)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,41 +76,79 @@ class FreshNodes:
     notes: Sequence[str]
 
 
+def add_nodes(state: ClusterState, template: NodeTemplate, count: int) -> Sequence[str]:
+    """Adds `count` new nodes with all that comes with them; returns notes on what is not known about them.
+
+    Raises:
+        UnknownNode: the cluster has no node of this name.
+        MalformedCluster: a list does not have exactly one Node, or the Node has a malformed quantity.
+    """
+    if isinstance(template, str):
+        like, objects = state.node(template), None
+    else:
+        like, objects = _manifest(template)
+    free = (name for number in itertools.count(1) if not state.has_node(name := f"{like.name}-new-{number}"))
+    names = list(itertools.islice(free, count))
+    fresh = copies_of(state, like, names) if objects is None else from_manifest(state, like, names, objects)
+    for node in fresh.nodes:
+        for obj in node.all():
+            state.add(obj)
+    return fresh.notes
+
+
+def _manifest(template: Node | Sequence[Object]) -> tuple[Node, list[Object]]:
+    """Returns the node that a manifest describes, and the other objects in it. Raises MalformedCluster."""
+    objects = [template] if isinstance(template, Node) else list(template)
+    nodes = [obj for obj in objects if isinstance(obj, Node)]
+    if len(nodes) != 1:
+        raise MalformedCluster(f"expected one Node, got {len(nodes)}")
+    return nodes[0], [obj for obj in objects if obj is not nodes[0]]
+
+
 def copies_of(state: ClusterState, template: Node, names: Sequence[str]) -> FreshNodes:
     """Returns a new node for each name, like a node of the cluster."""
-    csi_node = state.objects.get(CSINode, template.name)
-    slices = [each for each in state.objects.all(ResourceSlice).values() if each.spec.node_name == template.name]
     keys = _local_keys(state)
-    capacities = [each for each in state.objects.all(CSIStorageCapacity).values() if _is_local(each, template, keys)]
+    of_drivers = (obj for kind in _REPORTED for obj in state.objects.all(kind).values())
+    reported = [obj for obj in of_drivers if _is_about(obj, template, keys)]
     static = [info.pod for info in state.pods_on(template.name) if is_pinned(info.pod) and not is_daemon(info.pod)]
-    reported = [each for each in (csi_node, *slices, *capacities) if each is not None]
     fresh = _with_pods(state, template, names, reported, static, keys, like=template.name)
-    classes = ", ".join(sorted({each.storage_class_name for each in capacities}))
+    classes = ", ".join(sorted({each.storage_class_name for each in _of(CSIStorageCapacity, reported)}))
     text = f"new nodes like {template.name}: as much local storage of StorageClass {classes} counts as free as on it"
     notes = [text] if classes else []
     return FreshNodes(fresh.nodes, [*fresh.notes, *notes] if names else ())
 
 
 def from_manifest(
-    state: ClusterState, template: Node, names: Sequence[str], slices: Sequence[ResourceSlice] = ()
+    state: ClusterState, template: Node, names: Sequence[str], objects: Sequence[Object] = ()
 ) -> FreshNodes:
-    """Returns a new node for each name, as a manifest describes it; `slices` are the devices of one such node.
+    """Returns a new node for each name, as a manifest describes it.
+
+    `objects` are what the drivers of one such node report. Objects that are not about this node are left out.
 
     Raises MalformedCluster if the manifest has a malformed quantity.
     """
-    keys = _local_keys(state, template)
+    if not names:
+        return FreshNodes((), ())
+    keys = _local_keys(state, template, objects)
+    reported = [obj for obj in objects if _is_about(obj, template, keys)]
     with quantities_of(template):
-        fresh = _with_pods(state, template, names, slices, (), keys, like=None)
+        fresh = _with_pods(state, template, names, reported, (), keys, like=None)
     drivers = sorted({each.name for csi_node in state.objects.all(CSINode).values() for each in csi_node.drivers})
     capacities = state.objects.all(CSIStorageCapacity).values()
-    classes = sorted({each.storage_class_name for each in capacities if _has_local_topology(each, keys)})
-    prefix = f"new nodes like {template.name}: a manifest does not say how"
+    local = {each.storage_class_name for each in capacities if _has_local_topology(each, keys)}
+    classes = sorted(local.difference(each.storage_class_name for each in _of(CSIStorageCapacity, reported)))
+    left_out = Counter(type(obj).__name__ for obj in objects if not _is_about(obj, template, keys))
+    prefix = f"new nodes like {template.name}: "
     notes = []
-    if names and drivers:
+    if left_out:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in left_out.items())
+        notes.append(f"{prefix}left out, because no driver reports them for node {template.name} alone: {kinds}")
+    if drivers and not _of(CSINode, reported):
         text = f"many volumes of {', '.join(drivers)} can be attached, so no such limit counts there"
-        notes.append(f"{prefix} {text}")
-    if names and classes:
-        notes.append(f"{prefix} much local storage of StorageClass {', '.join(classes)} is free, so none counts there")
+        notes.append(f"{prefix}a manifest does not say how {text}")
+    if classes:
+        text = f"much local storage of StorageClass {', '.join(classes)} is free, so none counts there"
+        notes.append(f"{prefix}a manifest does not say how {text}")
     return FreshNodes(fresh.nodes, [*fresh.notes, *notes])
 
 
@@ -169,26 +218,29 @@ def _usual(state: ClusterState, key: str) -> str | None:
     return max(values, key=lambda value: values[value], default=None)
 
 
-def _local_keys(state: ClusterState, *templates: Node) -> frozenset[str]:
+def _local_keys(state: ClusterState, template: Node | None = None, objects: Sequence[Object] = ()) -> frozenset[str]:
     """Returns the keys of the labels that have another value on each node.
 
     These are the hostname, and those topology keys of CSI drivers and of local volumes that single out one node. Other
     topology keys, such as a zone, have the same value on a new node.
 
     Args:
-        templates: nodes that the cluster lacks. They count for a key that no node of the cluster has: the value in a
+        template: a node that the cluster lacks. It counts for a key that no node of the cluster has: the value in a
             manifest may be a placeholder.
+        objects: what drivers report about the template.
     """
-    drivers = (driver for csi_node in state.objects.all(CSINode).values() for driver in csi_node.drivers)
+    csi_nodes = [*state.objects.all(CSINode).values(), *_of(CSINode, objects)]
+    drivers = (driver for csi_node in csi_nodes for driver in csi_node.drivers)
     candidates = {key for driver in drivers for key in driver.topology_keys or ()}
     for volume in state.objects.all(PersistentVolume).values():
         terms = (volume.node_selector.node_selector_terms if volume.node_selector else None) or ()
         candidates.update(each.key for term in terms for each in term.match_expressions or ())
-    for capacity in state.objects.all(CSIStorageCapacity).values():
+    for capacity in (*state.objects.all(CSIStorageCapacity).values(), *_of(CSIStorageCapacity, objects)):
         candidates.update(requirement.key for requirement in compile_selector(capacity.node_topology).requirements)
     nodes = state.nodes()
     labelled = {key: [node for node in nodes if key in node.labels] for key in candidates}
-    labelled |= {key: [node for node in templates if key in node.labels] for key in candidates if not labelled[key]}
+    if template is not None:
+        labelled |= {key: [template] for key in candidates if not labelled[key] and key in template.labels}
     return frozenset((HOSTNAME, *(key for key in candidates if _singles_out(key, labelled[key]))))
 
 
@@ -203,9 +255,20 @@ def _singles_out(key: str, labelled: Sequence[Node]) -> bool:
     return len({node.labels[key] for node in labelled}) == len(labelled) and len(set(zones)) < len(zones)
 
 
-def _is_local(capacity: CSIStorageCapacity, template: Node, keys: frozenset[str]) -> bool:
-    """Returns True if the capacity is that of the template alone."""
-    return _has_local_topology(capacity, keys) and compile_selector(capacity.node_topology).matches(template.labels)
+def _of(kind: type[T], objects: Sequence[Object]) -> list[T]:
+    return [obj for obj in objects if isinstance(obj, kind)]
+
+
+def _is_about(obj: Object, node: Node, keys: frozenset[str]) -> bool:
+    """Returns True if kubelet or a driver reports the object for this node alone."""
+    match obj:
+        case CSINode():
+            return obj.name == node.name
+        case ResourceSlice():
+            return obj.spec.node_name == node.name
+        case CSIStorageCapacity():
+            return _has_local_topology(obj, keys) and compile_selector(obj.node_topology).matches(node.labels)
+    return False
 
 
 def _has_local_topology(capacity: CSIStorageCapacity, keys: frozenset[str]) -> bool:

@@ -171,7 +171,7 @@ def _add_templates(state: ClusterState, request: SimulationRequest) -> tuple[dic
         place = f"nodeTemplates[{index}]"
         node = _converted(template.node, Node, f"{place}.node")
         slices = [
-            _converted(each, ResourceSlice, f"{place}.resourceSlices[{number}]")
+            _on(node.name, _converted(each, ResourceSlice, f"{place}.resourceSlices[{number}]"))
             for number, each in enumerate(template.resource_slices)
         ]
         names = [f"{node.name}-{number}" for number in range(1, template.count + 1)]
@@ -184,6 +184,11 @@ def _add_templates(state: ClusterState, request: SimulationRequest) -> tuple[dic
         templates |= dict.fromkeys(names, node.name)
         notes += fresh.notes
     return templates, notes
+
+
+def _on(node_name: str, resource_slice: ResourceSlice) -> ResourceSlice:
+    """Returns the slice as one of the template's node, whatever node it was reported for."""
+    return with_fields(resource_slice, spec=with_fields(resource_slice.spec, node_name=node_name))
 
 
 def _converted(item: Mapping[str, Any], kind: type[Object], place: str) -> Any:

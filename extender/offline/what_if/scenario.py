@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,7 @@ from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.offline.claims import add_claims_like, create_companions, precomputed, replica, replica_infos
 from extender.offline.controllers.daemon_sets import daemon_on, node_of_daemon, nodes_of_daemons
-from extender.offline.controllers.fresh_nodes import copies_of, from_manifest
+from extender.offline.controllers.fresh_nodes import NodeTemplate, add_nodes
 from extender.offline.controllers.replicas import counts_terminating, is_daemon, is_pinned
 from extender.offline.controllers.workloads import controller_of, in_order, pods_of, replicas_of, wanted, with_scale
 from extender.offline.explain.pod_terms import with_cordon
@@ -32,7 +31,8 @@ class Scenario:
     Attributes:
         cordon: nodes that take no new pods.
         drain: nodes to cordon; their pods are evicted as far as PodDisruptionBudgets allow.
-        add_nodes: pairs of a node's name or a Node to copy, and how many copies to add.
+        add_nodes: pairs of a node to copy and how many copies to add. The node is given by name or as a Node, which may
+            be in a list with its CSINode, ResourceSlices and CSIStorageCapacities.
         remove_nodes: nodes to remove with everything on them.
         scale: pairs of NAMESPACE/KIND/NAME and the new number of replicas.
         delete: NAMESPACE/NAME of pods, or NAMESPACE/KIND/NAME of workloads.
@@ -41,7 +41,7 @@ class Scenario:
 
     cordon: Sequence[str] = ()
     drain: Sequence[str] = ()
-    add_nodes: Sequence[tuple[str | Node, int]] = ()
+    add_nodes: Sequence[tuple[NodeTemplate, int]] = ()
     remove_nodes: Sequence[str] = ()
     scale: Sequence[tuple[str, int]] = ()
     delete: Sequence[str] = ()
@@ -66,7 +66,7 @@ def apply(scenario: Scenario, simulation: Simulation) -> list[str]:
     drained = [name for name in _selected(state, scenario.drain) if name not in removed]
     cordoned = [*_selected(state, scenario.cordon), *drained]
     for template, count in scenario.add_nodes:
-        notes += _add_nodes(state, template, _checked_count("new nodes", count, MOST_NEW_NODES))
+        notes += add_nodes(state, template, _checked_count("new nodes", count, MOST_NEW_NODES))
     for name in cordoned:
         state.add(with_cordon(state.node(name), unschedulable=True))
     for name in removed:
@@ -159,19 +159,6 @@ def _selected(state: ClusterState, selections: Sequence[str]) -> list[str]:
             raise UnknownNode(f"no node has the label {selection}")
         names.update(dict.fromkeys(labelled))
     return list(names)
-
-
-def _add_nodes(state: ClusterState, name_or_node: str | Node, count: int) -> Sequence[str]:
-    """Adds new nodes with all that comes with them; returns notes on what is not known about them."""
-    template = state.node(name_or_node) if isinstance(name_or_node, str) else name_or_node
-    free = (name for number in itertools.count(1) if not state.has_node(name := f"{template.name}-new-{number}"))
-    names = list(itertools.islice(free, count))
-    is_copy = isinstance(name_or_node, str)
-    fresh = copies_of(state, template, names) if is_copy else from_manifest(state, template, names)
-    for node in fresh.nodes:
-        for obj in node.all():
-            state.add(obj)
-    return fresh.notes
 
 
 def _scaled(simulation: Simulation, target: str, count: int) -> list[PodInfo]:

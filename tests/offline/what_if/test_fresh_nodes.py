@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from extender import Cluster
+from extender.errors import MalformedCluster
 from extender.model.devices import ResourceSlice
 from extender.model.node import Node
 from extender.model.storage import CSINode, CSIStorageCapacity
@@ -51,10 +53,11 @@ def copies(*objects: Object, count: int = 1) -> FreshNodes:
     return copies_of(state, state.node("a"), [f"new-{number}" for number in range(count)])
 
 
-def manifest(node: Object, *objects: Object) -> FreshNodes:
+def manifest(node: Object, *objects: Object, reported: Sequence[Object] = ()) -> FreshNodes:
     template = to_object({"kind": "Node", **node}, "node")
     assert isinstance(template, Node)
-    return from_manifest(ClusterState(to_objects(objects)), template, ["new-0"])
+    of_drivers = [obj for each in reported if (obj := to_object(each, "reported"))]
+    return from_manifest(ClusterState(to_objects(objects)), template, ["new-0"], of_drivers)
 
 
 def daemon_set(name: str = "agent", cpu: str = "1", **spec: Any) -> Object:
@@ -67,6 +70,36 @@ def daemon_set(name: str = "agent", cpu: str = "1", **spec: Any) -> Object:
 def by_name(operator: str, name: str) -> Object:
     term = {"matchFields": [{"key": "metadata.name", "operator": operator, "values": [name]}]}
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+
+
+def test_a_manifest_brings_what_drivers_report_about_its_node_alone() -> None:
+    slices = [make_resource_slice(name, "gpu.x", "d0") for name in ("a", "b")]
+    fresh = manifest(
+        TEMPLATE.obj(),
+        CSI_NODE,
+        CAPACITY,
+        reported=[CSI_NODE, CAPACITY, CAPACITY_OF_ZONE, make_pod("p").obj(), *slices],
+    )
+    csi_node, capacity, own_slice = fresh.nodes[0].objects
+    assert isinstance(csi_node, CSINode)
+    assert isinstance(capacity, CSIStorageCapacity)
+    assert isinstance(own_slice, ResourceSlice)
+    assert (csi_node.name, [each.name for each in csi_node.drivers]) == ("new-0", ["lvm.csi", "disk.csi"])
+    selector = capacity.node_topology
+    assert selector is not None
+    assert [(each.key, each.values) for each in selector.match_expressions or ()] == [(LOCAL, ["new-0"])]
+    assert (own_slice.spec.node_name, own_slice.spec.pool.name) == ("new-0", "new-0")
+    kinds = "1 CSIStorageCapacity, 1 Pod, 1 ResourceSlice"
+    assert fresh.notes == [f"new nodes like a: left out, because no driver reports them for node a alone: {kinds}"]
+
+
+def test_a_list_describes_exactly_one_node() -> None:
+    one, other = (to_object({"kind": "Node", **make_node(name).obj()}, "node") for name in ("a", "b"))
+    assert one is not None
+    assert other is not None
+    for template, count in (([], 0), ([one, other], 2)):
+        with pytest.raises(MalformedCluster, match=f"^expected one Node, got {count}$"):
+            Cluster.from_objects([]).simulate(Scenario(add_nodes=[(template, 1)]))
 
 
 def test_only_labels_that_identify_a_node_change() -> None:
