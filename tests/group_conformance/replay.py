@@ -150,7 +150,7 @@ class Forced:
         tree = decisions[0].tree
         if decisions[0].is_success:
             chosen = next((each for each in decisions if self._has_chosen(each)), None)
-            if chosen is None and decisions[0].placed and self._shows_choice(tree):
+            if chosen is None and decisions[0].placed and self._shows_choice(decisions):
                 self.differences.append(f"{tree.group.key}: stock chose none of {[each.placed for each in decisions]}")
             chosen = chosen or max(decisions, key=self._texts_of_stock)
             self._placements[tree.group.key] = chosen.placement
@@ -193,10 +193,12 @@ class Forced:
         depths = self._depths(decision.tree.group.key)
         return any(self._again[pod, node] > depth for pod, depth in depths.items() for node in nodes)
 
-    def _shows_choice(self, tree: Tree) -> bool:
-        """Returns True if stock has placed a member of the group again because it chose a placement for the group."""
-        depths = self._depths(tree.group.key)
-        is_placed_again = any(count > depths[pod] for (pod, _), count in self._again.items() if pod in depths)
+    def _shows_choice(self, decisions: Sequence[GroupDecision]) -> bool:
+        """Returns True if stock has placed a member of the group again because it chose one of these placements."""
+        depths = self._depths(decisions[0].tree.group.key)
+        nodes = set().union(*map(self._nodes_of, decisions))
+        again = {place: count for place, count in self._again.items() if place[0] in depths and place[1] in nodes}
+        is_placed_again = any(count > depths[pod] for (pod, _), count in again.items())
         return not self._ends_in_error and (is_placed_again or not self._is_last)
 
     def _depths(self, key: str) -> dict[str, int]:
