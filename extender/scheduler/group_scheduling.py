@@ -51,6 +51,7 @@ from extender.queue.entries import GroupOutcome, QueuedGroup, QueuedPod
 from extender.runtime.clock import Clock
 from extender.scheduler.schedule_one import AssumedPod, PodScheduler
 from extender.scheduler.scheduler_ports import GroupResult, GroupStatuses, SchedulerTelemetry
+from extender.scheduler.timing import RANK_NODES, PointStatus
 from extender.table import PodInfo, Table, Trial
 from extender.table.labels import Rows
 
@@ -242,7 +243,8 @@ class GroupScheduler:
         placing, profile = self.pods.placing, cycle.profile
 
         def decides(prefer: Prefer | None) -> DecideOne:
-            return self._timed(decides_members(cycle.decide_member, table, prefer))
+            ranked = None if prefer is None else self._timed_ranking(prefer, profile.name)
+            return self._timed(decides_members(cycle.decide_member, table, ranked))
 
         rules = GroupRules.of(profile, by_placements=table.features.topology_aware_workload_scheduling)
         observer = _Placements(profile.name, placing.clock, placing.telemetry)
@@ -282,6 +284,18 @@ class GroupScheduler:
                 telemetry.decided(clock.monotonic() - began_at)
 
         return decide_one
+
+    def _timed_ranking(self, prefer: Prefer, profile_name: str) -> Prefer:
+        """Returns `prefer`, and observes how long each call takes as the extension point RankNodes."""
+        clock, telemetry = self.pods.placing.clock, self.pods.placing.telemetry
+
+        def rank(rows: Rows) -> Rows:
+            began_at = clock.monotonic()
+            preferred = prefer(rows)
+            telemetry.extension_point(RANK_NODES, PointStatus.SUCCESS, profile_name, clock.monotonic() - began_at)
+            return preferred
+
+        return rank
 
     # ---- actions after the decision
 

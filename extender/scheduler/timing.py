@@ -33,6 +33,7 @@ RESERVE = "Reserve"
 PERMIT = "Permit"
 PRE_BIND = "PreBind"
 BIND = "Bind"
+RANK_NODES = "RankNodes"
 DEFAULT_BINDER = "DefaultBinder"
 _NOTHING = nullcontext()
 

@@ -199,8 +199,8 @@ SCHEDULER_SERIES: Mapping[str, Series] = {
         histogram(
             "scheduler_framework_extension_point_duration_seconds",
             "Seconds that an extension point took with all of its plugins: PreEnqueue, PreFilter, Filter, PostFilter,"
-            " PreScore, Score, Reserve, Permit, PreBind, Bind. Bind is measured for every pod, the others for every"
-            " hundredth.",
+            " PreScore, Score, Reserve, Permit, PreBind, Bind, RankNodes. Bind and RankNodes are measured for each pod,"
+            " the others for each hundredth. RankNodes, since Kubernetes 1.38, is for groups that look for victims.",
             _POINT_BUCKETS,
             "extension_point",
             "status",

@@ -663,6 +663,7 @@ def test_a_group_preempts_where_the_least_important_pods_have_to_go_since_1_38(v
     )
     world.settle()
     assert leaving(world) == evicted
+    assert (("RankNodes", "Success") in world.telemetry.points) == (version == "1.38")
 
 
 def test_a_later_member_goes_to_a_node_that_is_emptied_anyway() -> None:
