@@ -15,14 +15,16 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field
 
-from extender.framework.plugin import RESERVE
+from extender.framework.plugin import PERMIT, RESERVE
 from extender.framework.policy_fields import NonNegative, Percentage, Positive, Strict, duration, duration_seconds
 from extender.framework.rules import NO_REFUSAL, Check, Predicate, RowCheck
 from extender.framework.status import Refusal
 from extender.plugins.default_preemption import NAME as PREEMPTION
+from extender.plugins.gang_scheduling import NAME as GANG_SCHEDULING
 from extender.policy.extenders import ExtenderSpec
 from extender.policy.faults import Faults
 from extender.table import PodInfo, Table
+from extender.table.features import FeatureGates
 
 ALL = "*"
 
@@ -274,20 +276,35 @@ class ConfigurationSpec(SchedulerConfigurationSpec):
     """The version of kube-scheduler to decide like; default: the cluster's. --kubernetes-version takes precedence."""
 
 
-def refuse_placements(spec: SchedulerConfigurationSpec, faults: Faults) -> None:
-    """Adds a fault for each field and extension point that kube-scheduler has only since 1.38."""
-    places: list[tuple[str, SchedulerConfigurationSpec | ProfileSpec]] = [("", spec)]
-    places += [(f"profiles[{index}].", profile) for index, profile in enumerate(spec.profiles)]
-    for path, part in places:
-        if part.percentage_of_placements_to_score is not None:
-            faults.add(f"{path}percentageOfPlacementsToScore", "unknown field before Kubernetes 1.38")
+_WITHOUT_GATE = (
+    "kube-scheduler refuses it without the feature gate TopologyAwareWorkloadScheduling; if its --feature-gates have"
+    " the gate, put it into the policy's featureGates, too"
+)
+
+
+def refuse_other_versions(
+    spec: SchedulerConfigurationSpec, features: FeatureGates, faults: Faults, *, is_for_stock: bool
+) -> None:
+    """Adds a fault for each field and extension point that kube-scheduler does not have with these features.
+
+    Args:
+        is_for_stock: True to refuse fields without their feature gate. A policy may have them, without effect.
+    """
+    is_known = features.behaviours.placement_fields
+    is_refused = is_for_stock and not features.topology_aware_workload_scheduling
+    if not is_known or is_refused:
+        what = _WITHOUT_GATE if is_known else "unknown field before Kubernetes 1.38"
+        parts: list[tuple[str, SchedulerConfigurationSpec | ProfileSpec]] = [("", spec)]
+        parts += [(f"profiles[{index}].", profile) for index, profile in enumerate(spec.profiles)]
+        for path, part in parts:
+            if part.percentage_of_placements_to_score is not None:
+                faults.add(f"{path}percentageOfPlacementsToScore", what)
+    name, point, times = (GANG_SCHEDULING, PERMIT, "since") if is_known else (PREEMPTION, RESERVE, "before")
     for index, profile in enumerate(spec.profiles):
-        path = f"profiles[{index}].plugins"
-        if profile.plugins.placement_feasible is not None:
+        path, plugins = f"profiles[{index}].plugins", profile.plugins
+        if plugins.placement_feasible is not None and not is_known:
             faults.add(f"{path}.placementFeasible", "unknown field before Kubernetes 1.38")
-        for number, plugin in enumerate(profile.plugins.reserve.enabled):
-            if plugin.name == PREEMPTION:
-                place = f"{path}.{RESERVE}.enabled[{number}].name"
-                faults.add(
-                    place, f"{PREEMPTION} does not implement the extension point {RESERVE} before Kubernetes 1.38"
-                )
+        for number, plugin in enumerate(getattr(plugins, point).enabled):
+            if plugin.name == name:
+                fault = f"{name} does not implement the extension point {point} {times} Kubernetes 1.38"
+                faults.add(f"{path}.{point}.enabled[{number}].name", fault)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from extender.errors import ConfigurationError, MalformedInput
 from extender.policy.classic_reader import read_policy
@@ -13,11 +14,11 @@ from extender.policy.library import Library, OnlyInTree
 from extender.policy.policy import Policy
 from extender.policy.profile_reader import read_configuration, read_scheduler_configuration
 from extender.runtime import strict_yaml
+from extender.table.features import DEFAULT_FEATURES, FeatureGates
 
 _Reader = Callable[[object, Library, Faults], Policy | None]
 _CONFIGURATION = "KubeSchedulerConfiguration"
 _READERS: Mapping[str, _Reader] = {_CONFIGURATION: read_configuration, "Policy": read_policy}
-_STOCK_READERS: Mapping[str, _Reader] = {_CONFIGURATION: read_scheduler_configuration}
 _CONFIG_MAP = "ConfigMap"
 _MORE_DOCUMENTS = "the file has more documents; only the first one is read, as kube-scheduler does"
 
@@ -33,13 +34,15 @@ def load(text: bytes | str, library: Library | None = None) -> Policy:
     return _load(text, library or Library(), _READERS)
 
 
-def load_scheduler_configuration(text: bytes | str) -> Policy:
+def load_scheduler_configuration(text: bytes | str, features: FeatureGates = DEFAULT_FEATURES) -> Policy:
     """Returns the configuration in `text`, a file that kube-scheduler gets as --config, or a ConfigMap that holds it.
+
+    `features` are the version and the gates of kube-scheduler.
 
     Raises:
         ConfigurationError: kube-scheduler would not start with it; the faults say why.
     """
-    return _load(text, OnlyInTree(), _STOCK_READERS)
+    return _load(text, OnlyInTree(), {_CONFIGURATION: partial(read_scheduler_configuration, features=features)})
 
 
 def read(document: object, library: Library | None = None) -> Policy:

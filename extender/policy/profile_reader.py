@@ -40,7 +40,7 @@ from extender.policy.configuration_fields import (
     ProfileSpec,
     SchedulerConfigurationSpec,
     WatchSpec,
-    refuse_placements,
+    refuse_other_versions,
     running,
     weights,
 )
@@ -49,7 +49,7 @@ from extender.policy.faults import Faults
 from extender.policy.library import Library
 from extender.policy.policy import Policy, with_gates
 from extender.runtime.text import with_suggestion
-from extender.table.features import DEFAULT_FEATURES, VersionChoices, features_of
+from extender.table.features import FeatureGates, VersionChoices, features_of
 
 MULTI_POINT = "multiPoint"
 BIND = "bind"
@@ -91,21 +91,28 @@ def read_configuration(document: object, library: Library, faults: Faults) -> Po
         return None
     base = features_of(VersionChoices(spec.kubernetes_version))
     # Without a version every field is accepted, because an option or the cluster chooses the version later.
-    has_placements = base.behaviours.placement_fields or spec.kubernetes_version is None
-    policy = _read(spec, library, faults, has_placements=has_placements)
+    if spec.kubernetes_version is not None:
+        refuse_other_versions(spec, base, faults, is_for_stock=False)
+    policy = _read(spec, library, faults)
     features = with_gates(spec.feature_gates, faults, "featureGates", base)
     return replace(policy, features=features, watch=_watched(spec.watch, faults))
 
 
-def read_scheduler_configuration(document: object, library: Library, faults: Faults) -> Policy | None:
+def read_scheduler_configuration(
+    document: object, library: Library, faults: Faults, features: FeatureGates
+) -> Policy | None:
     """Returns the profiles of kube-scheduler's own configuration; `faults` then has what it would refuse.
+
+    `features` are those of kube-scheduler.
 
     Source: upstream ValidateKubeSchedulerConfiguration and what scheduler.New checks.
     """
     _require_version(document, faults)
     spec = faults.read(SchedulerConfigurationSpec, document)
-    has_placements = DEFAULT_FEATURES.behaviours.placement_fields
-    return None if spec is None else _read(spec, library, faults, has_placements=has_placements, is_for_stock=True)
+    if spec is None:
+        return None
+    refuse_other_versions(spec, features, faults, is_for_stock=True)
+    return _read(spec, library, faults, is_for_stock=True)
 
 
 def _require_version(document: object, faults: Faults) -> None:
@@ -118,12 +125,9 @@ def _read(
     library: Library,
     faults: Faults,
     *,
-    has_placements: bool,
     is_for_stock: bool = False,
 ) -> Policy:
     _check_leader_election(spec.leader_election, faults)
-    if not has_placements:
-        refuse_placements(spec, faults)
     if spec.pod_max_backoff_seconds < spec.pod_initial_backoff_seconds:
         faults.add("podMaxBackoffSeconds", "must not be less than podInitialBackoffSeconds")
     profiles = spec.profiles or (ProfileSpec(),)

@@ -96,7 +96,8 @@ class Behaviours:
     placement_fields: bool = False
     """A configuration may have percentageOfPlacementsToScore, placementFeasible, and DefaultPreemption at reserve.
 
-    Upstream: kube-scheduler/config/v1/types.go.
+    It may no longer have GangScheduling at permit. Upstream: kube-scheduler/config/v1/types.go,
+    gangscheduling/gangscheduling.go.
     """
     whole_trees_are_validated: bool = False
     """All groups and pods of a tree are validated together, and an invalid group has the reason PodGroupError.

@@ -11,6 +11,7 @@ import pytest
 from extender.app.doctor.scheduler_config import read_scheduler_config
 from extender.policy.library import Library
 from extender.policy.loading import load
+from extender.table.features import DEFAULT_FEATURES
 from tests.policy.scheduler_files import RECORDED, scheduler_file, verdict
 from tests.stock.build import Binaries
 
@@ -20,7 +21,7 @@ SEED = int(os.environ.get("SEED", "1000"))
 
 def refusal(file: Path) -> str:
     """Returns "" if the doctor says that kube-scheduler starts with the file, else its reasons."""
-    configuration, findings = read_scheduler_config(file)
+    configuration, findings = read_scheduler_config(file, DEFAULT_FEATURES)
     refusals = [finding.message for finding in findings if finding.level == "fail"]
     assert (configuration is None) == bool(refusals)
     return "; ".join(refusals)

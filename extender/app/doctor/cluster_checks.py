@@ -25,10 +25,9 @@ from extender.model.kinds import COSCHEDULING_POD_GROUPS, KINDS, Kind
 from extender.model.pod import Pod
 from extender.model.pod_groups import PodGroup
 from extender.plugins.registry import DEFAULT_SCHEDULER
+from extender.policy.kubernetes_versions import followed
 from extender.policy.policy import Policy
 
-SUPPORTED_MINORS = range(35, 38)
-"""The minor versions of Kubernetes 1 with which the end-to-end tests run."""
 WAIT_SECONDS = 5.0
 SKEW_WARN_SECONDS = 2.0
 SERVE, SCHEDULE, SERVE_PREEMPTING = "serve", "schedule", "serve --preempt-for-rules"
@@ -46,7 +45,7 @@ def check_cluster(client: KubeClient, leases: Iterable[str] = ()) -> Iterator[Fi
     """
     before = time.time()
     version, date = _get(client, "/version")
-    yield _version(str(version.get("gitVersion", "")), str(version.get("minor", "")))
+    yield _version(str(version.get("gitVersion", "")))
     yield _clock(date, before, time.time())
     yield from _served(client)
     yield _pod_groups(client)
@@ -65,15 +64,14 @@ def _get(client: KubeClient, path: str) -> tuple[dict[str, Any], str]:
     return (document if isinstance(document, dict) else {}), date
 
 
-def _version(git_version: str, minor: str) -> Finding:
-    number = int("".join(filter(str.isdecimal, minor)) or -1)
-    least, most = SUPPORTED_MINORS[0], SUPPORTED_MINORS[-1]
-    if number in SUPPORTED_MINORS:
+def _version(git_version: str) -> Finding:
+    _, warning = followed(git_version)
+    if warning is None:
         return ok("version", f"Kubernetes {git_version}")
     return warn(
         "version",
-        f"Kubernetes {git_version}; the extender is tested with 1.{least} to 1.{most}",
-        "if its decisions differ from kube-scheduler's, set the feature gates of this version in the policy",
+        f"{git_version or 'no gitVersion'}: {warning}",
+        "expect decisions that differ from kube-scheduler's, or use an extender that follows this version",
     )
 
 

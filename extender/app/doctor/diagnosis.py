@@ -26,6 +26,7 @@ from extender.app.doctor.scheduler_config import (
     read_scheduler_config,
 )
 from extender.app.policies import policy_of
+from extender.cluster.first_call import reported_version
 from extender.cluster.http.credentials import credentials_of
 from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.watch.api_objects import decoders, list_all
@@ -43,10 +44,12 @@ from extender.plugins.users.predicate import CustomPredicate
 from extender.plugins.users.priority import CustomPriority
 from extender.plugins.users.queueing import CustomPreEnqueue, CustomQueueSort
 from extender.plugins.users.rule_calls import described
+from extender.policy.kubernetes_versions import followed
 from extender.policy.policy import Policy
 from extender.runtime.text import counted
 from extender.scheduler.rule_preemption import check_preemption
 from extender.table import PodInfo, Table
+from extender.table.features import VersionChoices, features_of
 
 _OF_THE_LOOP = (CustomPreEnqueue, CustomQueueSort, CustomPostFilter)
 _MOST_SECONDS = 0.1  # a slower rule delays kube-scheduler too much, because it runs for every pod
@@ -131,11 +134,13 @@ def diagnose(
     """
     nodes: Sequence[Node] = ()
     own: Sequence[Pod] = ()
+    version = ""
     policy, finding = (None, None) if policy_path is None else _policy(policy_path, access or IN_CLUSTER, mode)
     if access is not None:
         client = KubeClient(credentials_of(access))
         try:
             yield from check_cluster(client, leases)
+            version = reported_version(client)
             yield from check_rights(
                 client, mode, account, leases, leader_service, () if policy is None else policy.watch
             )
@@ -153,7 +158,9 @@ def diagnose(
         yield from _check_policy(policy, nodes)
     configuration = None
     if scheduler_config is not None:
-        configuration, findings = read_scheduler_config(scheduler_config)
+        choices = VersionChoices() if policy is None else policy.features.choices
+        features = features_of(choices, followed(version)[0])
+        configuration, findings = read_scheduler_config(scheduler_config, features)
         yield from findings
     if configuration is not None:
         yield from _check_configuration(configuration, policy, mode)

@@ -14,16 +14,17 @@ from extender.model.extender_config import ExtenderConfig
 from extender.plugins.users.predicate import CustomPredicate
 from extender.policy.loading import load_scheduler_configuration
 from extender.policy.policy import Policy
+from extender.table.features import FeatureGates
 
 ALL_NODES = 100
 _DOES_NOT_START = "correct it, because kube-scheduler does not start with it"
 
 
-def read_scheduler_config(path: Path) -> tuple[Policy | None, list[Finding]]:
+def read_scheduler_config(path: Path, features: FeatureGates) -> tuple[Policy | None, list[Finding]]:
     """Returns (configuration, findings) of the file that kube-scheduler gets as --config.
 
     The configuration is None if kube-scheduler would not start with it; the findings then say why. TLS files are read
-    too, because kube-scheduler reads them when it starts.
+    too, because kube-scheduler reads them when it starts. `features` are the version and the gates of kube-scheduler.
 
     Raises:
         ConfigurationError: the file cannot be read.
@@ -33,7 +34,7 @@ def read_scheduler_config(path: Path) -> tuple[Policy | None, list[Finding]]:
     except OSError as error:
         raise ConfigurationError([f"--scheduler-config {path}: {error.strerror}"]) from None
     try:
-        configuration = load_scheduler_configuration(text)
+        configuration = load_scheduler_configuration(text, features)
     except ConfigurationError as error:
         return None, [fail("scheduler-config", f"{path}: {fault}", _DOES_NOT_START) for fault in error.faults]
     unusable = [fault for extender in configuration.extenders for fault in _unusable_files(extender)]

@@ -122,6 +122,29 @@ def test_the_extenders_own_pods_must_not_wait_for_it(
     assert found["level"] == level
 
 
+@pytest.mark.parametrize(
+    ("reported", "policy_version", "level"),
+    [
+        pytest.param("v1.37.1", None, "fail", id="an older cluster"),
+        pytest.param("v1.38.0", None, "ok", id="the cluster's version"),
+        pytest.param("v1.37.1", "1.38", "ok", id="the policy's version"),
+        pytest.param("v1.38.0", "1.37", "fail", id="an older version in the policy"),
+        pytest.param("v1.40.0", None, "ok", id="a newer cluster"),
+    ],
+)
+def test_the_configuration_is_read_as_kube_scheduler_of_the_cluster_does(
+    installation: Installation, reported: str, policy_version: str | None, level: str
+) -> None:
+    """The field is known since 1.38."""
+    installation.cluster["GET /version"] = {"gitVersion": reported, "minor": reported.split(".")[1]}
+    installation.config["percentageOfPlacementsToScore"] = 50
+    named = {} if policy_version is None else {"kubernetesVersion": policy_version}
+    gates = {"featureGates": {"TopologyAwareWorkloadScheduling": True, "GenericWorkload": True}}
+    installation.policy = yaml.safe_dump({**yaml.safe_load(installation.policy), **gates, **named})
+    (found,) = [each for each in installation.examined() if each["check"] == "scheduler-config"]
+    assert found["level"] == level, found
+
+
 def set_in(table: str, key: str, value: Any) -> Callable[[Installation], None]:
     return lambda installation: getattr(installation, table).__setitem__(key, value)
 
