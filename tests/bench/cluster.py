@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 
+from tests.bench.device_backlogs import DEVICE_BACKLOGS
 from tests.bench.report import Table, add_options, progress, publish
 from tests.bench.throughput import MODES, Throughput, measure
 from tests.bench.workloads import (
@@ -105,8 +106,8 @@ def _options() -> Namespace:
     parser.add_argument(
         "--workload",
         action="append",
-        choices=[*BACKLOGS, PREEMPTION, *GROUPS, EVICTING],
-        help="may be repeated; default all but those of pod groups",
+        choices=[*BACKLOGS, PREEMPTION, *GROUPS, EVICTING, *DEVICE_BACKLOGS],
+        help="may be repeated; default all but those of pod groups and devices",
     )
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--pods", type=int, default=2000)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench import answers, conflicts, decisions, loop, scale, tenants, verbs, waiting, webhook
+from tests.bench.device_backlogs import DEVICE_BACKLOGS
 from tests.bench.throughput import MODES, measure
 from tests.bench.workloads import BACKLOGS, DECISIONS, EVICTING, GROUPS, PREEMPTION
 from tests.stock.build import Binaries
@@ -80,6 +81,14 @@ def test_groups_are_placed_as_wholes(stock_binaries: Binaries, tmp_path: Path, w
     pods = 3 * GROUPS[workload].members
     found = measure(stock_binaries, "loop", workload, nodes=10, pods=pods, seconds=60, directory=tmp_path)
     assert found.bound == pods
+
+
+@pytest.mark.stock
+@pytest.mark.parametrize("mode", ["loop", "bind-only"])
+@pytest.mark.parametrize("workload", DEVICE_BACKLOGS)
+def test_each_pod_gets_its_device(stock_binaries: Binaries, tmp_path: Path, workload: str, mode: str) -> None:
+    found = measure(stock_binaries, mode, workload, nodes=20, pods=20, seconds=60, directory=tmp_path)
+    assert found.bound == 20
 
 
 @pytest.mark.stock

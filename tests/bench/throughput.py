@@ -9,6 +9,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from tests.bench.device_backlogs import DEVICE_BACKLOGS
 from tests.bench.workloads import (
     EVICTING,
     GROUPS,
@@ -125,7 +126,7 @@ def _own_loop(setting: Setting) -> Iterator[dict[str, Process]]:
 
 @contextmanager
 def _bindings_alone(setting: Setting) -> Iterator[dict[str, Process]]:
-    """A Go client that decides nothing and posts Bindings: as many as the API server takes."""
+    """A Go client that decides nothing and writes allocations and Bindings: as many as the API server takes."""
     command: list[str | Path] = [setting.binaries["bindonly"], f"--kubeconfig={setting.plane.kubeconfig}"]
     with _process("bindonly", command, setting) as client:
         yield {"scheduler": client}
@@ -186,6 +187,10 @@ def measure(
 def _create_pods(plane: ControlPlane, workload: str, nodes: int, pods: int) -> None:
     if workload in GROUPS:
         plane.client.create_many(grouped_pods(workload, pods))
+    elif workload in DEVICE_BACKLOGS:
+        backlog = DEVICE_BACKLOGS[workload]
+        plane.client.create_many(backlog.objects(nodes))
+        plane.client.create_many(each for claim_and_pod in backlog.pods(pods) for each in claim_and_pod)
     elif workload == EVICTING:
         plane.client.create(PREEMPTING)
         plane.client.create_many(full_nodes(nodes))

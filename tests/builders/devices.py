@@ -83,7 +83,7 @@ def make_slice(
     """A slice of a pool of so many slices; the fields, as the API writes them, say which nodes reach it."""
     of_pool = {"name": pool, "generation": generation, "resourceSliceCount": slices}
     offered = [make_device(device) if isinstance(device, str) else device for device in devices]
-    spec = {"driver": driver, "pool": of_pool, "devices": offered, **fields}
+    spec = {"driver": driver, "pool": of_pool, **({"devices": offered} if offered else {}), **fields}
     return {**Builder(API, "ResourceSlice", name).obj(), "spec": spec}
 
 
