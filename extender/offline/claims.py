@@ -95,9 +95,14 @@ def create_companions(state: ClusterState, workload: Workload, pods: int = 1) ->
         state.add(workload.owner)
         if isinstance(workload.owner, StatefulSet):
             _check_claim_templates(state, workload.owner, workload.names(pods))
-    limits_priorities = not state.profiles.features.behaviours.group_priorities_have_no_maximum
+    behaviours = state.profiles.features.behaviours
     for obj in sorted(workload.companions, key=_creation_order):
-        created = admitted(obj, state.objects, limits_priorities=limits_priorities)
+        created = admitted(
+            obj,
+            state.objects,
+            limits_priorities=not behaviours.group_priorities_have_no_maximum,
+            checks_more=behaviours.more_objects_are_refused,
+        )
         if isinstance(created, SchedulingGroup):
             state.add(created)
         elif state.objects.get(type(created), created.key) is None:

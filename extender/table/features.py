@@ -163,6 +163,11 @@ class Behaviours:
 
     Upstream: pkg/apis/scheduling/validation.
     """
+    more_objects_are_refused: bool = False
+    """A claim must not ask for a negative or misnamed capacity, and only a gang may have the disruptionMode `all`.
+
+    Before 1.38, the API server took both. Upstream: pkg/apis/resource/validation, pkg/apis/scheduling/validation.
+    """
     composite_placements_are_counted: bool = False
     """The metrics of placements count those of CompositePodGroups; before 1.38, only those of PodGroups.
 
@@ -277,6 +282,7 @@ _BEHAVIOURS_OF_1_38 = Behaviours(
     composites_have_conditions=True,
     recreated_groups_are_new=True,
     group_priorities_have_no_maximum=True,
+    more_objects_are_refused=True,
     composite_placements_are_counted=True,
     metrics_have_entities=True,
 )

@@ -58,19 +58,34 @@ def companion(item: Mapping[str, Any], place: str, namespace: str = "") -> Objec
     return obj and identified(obj)
 
 
-def admitted(obj: Object, objects: Objects, *, limits_priorities: bool = True) -> Object:
+def admitted(obj: Object, objects: Objects, *, limits_priorities: bool = True, checks_more: bool = False) -> Object:
     """Returns a pod group or a claim as an API server with these objects would store it.
 
-    `limits_priorities` says if it refuses groups with the priority of a system class.
+    Args:
+        limits_priorities: True if it refuses groups with the priority of a system class.
+        checks_more: True if it refuses what `Behaviours.more_objects_are_refused` names.
 
     Raises:
         MalformedCluster: the API server would refuse it; the message says why.
     """
+    if checks_more:
+        for fault in _newer_faults(obj):
+            raise refused(_owner(obj), fault)
     if isinstance(obj, SchedulingGroup):
         return _with_priority(obj, objects, limits_priorities=limits_priorities)
     for fault in _faults(obj, objects):
         raise refused(_owner(obj), fault)
     return obj
+
+
+def _newer_faults(obj: Object) -> Iterator[str]:
+    match obj:
+        case PodGroup() | CompositePodGroup() if obj.is_disrupted_whole and obj.spec.scheduling_policy.gang is None:
+            yield 'spec.disruptionMode: cannot have "all" disruption mode when scheduling policy is other than "gang"'
+        case ResourceClaim():
+            yield from groups_and_claims.capacity_faults(obj.spec.devices, "spec.devices")
+        case ResourceClaimTemplate():
+            yield from groups_and_claims.capacity_faults(obj.spec.spec.devices, "spec.spec.devices")
 
 
 def _faults(obj: Object, objects: Objects) -> Iterator[str]:

@@ -36,6 +36,7 @@ BECAUSE: Mapping[str, str] = {
     "incomplete_pools_refuse_the_node": "an incomplete pool of devices refuses only its node",
     "members_are_evicted_as_pods": "members of groups are evicted by their own priority",
     "metrics_have_entities": "metrics have other labels",
+    "more_objects_are_refused": "the API server checks more of claims and groups",
     "negative_consumption_fails": "a claim consumes a negative amount",
     "no_victims_is_unschedulable": "a group without victims may release claims",
     "nominated_placement_first": "a group goes to the topology domain that it is nominated to",

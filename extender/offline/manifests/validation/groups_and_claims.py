@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterator
 
 from extender.devices.cel.device_selectors import compilation_fault
+from extender.model.devices import DeviceClaim
+from extender.model.quantity import nano
 from extender.offline.manifests.validation import formats, placement, structure, types, volumes
 from extender.offline.manifests.validation.tree import Fields, fields, items, join, names, texts, with_path
 
@@ -75,6 +77,26 @@ def _devices(devices: Fields, path: str) -> Iterator[str]:
             yield from _references(each, known, here)
     for here, constraint in items(devices, "constraints", path):
         yield from _constraint(constraint, here)
+
+
+def capacity_faults(devices: DeviceClaim, path: str) -> Iterator[str]:
+    """Yields the faults in the capacities that requests ask for; before Kubernetes 1.38, none was checked."""
+    for number, request in enumerate(devices.requests or ()):
+        here = f"{path}.requests[{number}]"
+        exactly = [(f"{here}.exactly", request.exactly)] if request.exactly else []
+        alternatives = [(f"{here}.firstAvailable[{i}]", each) for i, each in enumerate(request.first_available or ())]
+        for where, part in (*exactly, *alternatives):
+            amounts = (part.capacity and part.capacity.requests) or {}
+            where = f"{where}.capacity.requests"
+            if len(amounts) > _MOST:
+                yield f"{where}: expected at most {_MOST}, got {len(amounts)}"
+                return
+            for name, amount in amounts.items():
+                domain, slash, identifier = name.rpartition("/")
+                if (slash and formats.driver_name(domain)) or not _IDENTIFIER.fullmatch(identifier):
+                    yield f"{where}: {name!r} is not a capacity: expected one like memory or example.com/memory"
+                if nano(amount) < 0:
+                    yield f"{where}[{name}]: expected at least 0, got {amount}"
 
 
 def _many(parent: Fields, field: str, path: str, most: int) -> Iterator[str]:
