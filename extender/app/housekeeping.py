@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import logging
 import sys
@@ -31,6 +32,7 @@ REVIVAL_SECONDS = 60.0  # the time between two restarts of ended threads; a prob
 REPAIR_SECONDS = 30.0
 VERSION_SECONDS = 60.0  # the time between two questions for the version of the API server
 STATUSES_SECONDS = 30.0
+FROZEN_SECONDS = 20.0  # less than gunicorn waits for a worker, so that the line is known when the worker is ended
 # One copy of the cache is for filter, one is for bind, and one is for the comparer.
 TABLES = 3
 # A thread gives up the GIL after this time. With Python's 5 ms, binders and calls would wait too long for it.
@@ -68,7 +70,11 @@ def create_cache(
 
 
 class RuleCalls:
-    """Ends calls of users' rules long after their deadline, and warns of those that run on."""
+    """Ends calls of users' rules long after their deadline, and warns of those that run on.
+
+    C code that keeps the interpreter to itself, as a regular expression does, stops all threads of the process. Then a
+    thread of C writes to stderr where each of them is.
+    """
 
     def __init__(self, clock: Clock, telemetry: Telemetry) -> None:
         self._clock = clock
@@ -76,6 +82,7 @@ class RuleCalls:
         self._known = 0
 
     def look(self) -> None:
+        faulthandler.dump_traceback_later(FROZEN_SECONDS, file=2)
         stuck = end_abandoned(self._clock.monotonic())
         self._telemetry.rule_calls_stuck(len(stuck))
         if len(stuck) > self._known:

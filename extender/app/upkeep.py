@@ -7,6 +7,7 @@ It stops answering if its watches stop delivering.
 
 from __future__ import annotations
 
+import faulthandler
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -166,6 +167,7 @@ class Upkeep:
         self.feed.stop()  # the feed stops first, because that ends API calls for which other threads may wait
         for ticker in self.tickers:
             ticker.stop(timeout_seconds)
+        faulthandler.cancel_dump_traceback_later()
         self.announcement.stop(timeout_seconds)
         self.setup.observation.stop()
 

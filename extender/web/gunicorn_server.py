@@ -12,6 +12,7 @@ from typing import Any
 from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
 from gunicorn.glogging import Logger
+from gunicorn.workers.base import Worker
 
 from extender.config.settings import Settings, host_and_port
 from extender.errors import ConfigurationError
@@ -24,6 +25,9 @@ _HEARTBEAT_SECONDS = 60
 _GAVE_UP = 1  # the exit status of gunicorn if it cannot listen
 # gunicorn's heartbeat file is in memory, because a worker would seem to hang while a disk stalls.
 _MEMORY_DIRECTORY = "/dev/shm"  # noqa: S108 - the file is unlinked at once
+
+
+_log = logging.getLogger(__name__)
 
 
 class GunicornLog(Logger):  # type: ignore[misc]  # gunicorn ships no type information
@@ -127,6 +131,16 @@ def _try_metrics_bind(settings: Settings) -> None:
         listener_at(*host_and_port(settings.metrics_bind)).close()
 
 
+def _explain_timeout(_arbiter: Arbiter, worker: Worker) -> None:
+    """Says why a worker without a heartbeat was ended, because gunicorn itself guesses that memory ran out."""
+    if worker.aborted:
+        _log.error(
+            "process frozen and started again, the stack above names the line seconds=%d reason=%r",
+            _HEARTBEAT_SECONDS,
+            "some code kept Python's interpreter to itself, such as a regular expression of a rule",
+        )
+
+
 def _gunicorn(settings: Settings) -> dict[str, Any]:
     return {
         "bind": settings.bind,
@@ -139,6 +153,7 @@ def _gunicorn(settings: Settings) -> dict[str, Any]:
         "logger_class": GunicornLog,
         "loglevel": settings.log_level,
         "proc_name": "extender",
+        "child_exit": _explain_timeout,
         "when_ready": lambda _arbiter: _try_metrics_bind(settings),
         "worker_tmp_dir": _MEMORY_DIRECTORY if os.access(_MEMORY_DIRECTORY, os.W_OK) else None,
     }

@@ -11,6 +11,7 @@ answer. `extender schedule` would then decide about no pod until a restart.
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import sys
 import sysconfig
 import traceback
@@ -35,6 +36,8 @@ MAX_ABANDONED: Final = 64
 """If this many calls run on after their deadline, no call begins. A call that never returns counts forever."""
 OFFLINE_SECONDS: Final = 4.0
 """The time limit of each call in an offline command."""
+_FROZEN_SECONDS: Final = 3 * OFFLINE_SECONDS
+_STDERR: Final = 2
 ENDED_AFTER_SECONDS: Final = 30.0
 """A call is ended this long after its deadline. Until then it may complete what later calls use, such as a cache."""
 _MOST_STEPS: Final = 1000
@@ -236,16 +239,34 @@ def answer_of(rule: str, call: Callable[[], T], deadline: Deadline) -> T:
     if len(_abandoned) >= MAX_ABANDONED:
         raise RuleUnanswered(f"{rule} was not called: {MAX_ABANDONED} calls of rules are still running")
     running = RunningCall(rule, call)
-    _threads.take(running)
-    has_answered = running.outcome.wait(deadline.left_seconds)
-    while not has_answered and isinstance(deadline, EachCall) and deadline.left_seconds > 0:
-        has_answered = running.outcome.wait(deadline.left_seconds)
-    if not has_answered:
+    if not (_has_answered_offline if isinstance(deadline, EachCall) else _has_answered)(running, deadline):
         running.abandon(_CLOCK.monotonic() + ENDED_AFTER_SECONDS)
         if isinstance(deadline, EachCall):
             raise RuleHangs(f"{running.place or rule} has not returned after {deadline.seconds:g} s")
         raise RuleUnanswered(deadline.message(f"{rule} has not answered"), running.outcome.is_known)
     return running.outcome.take()
+
+
+def _has_answered(running: RunningCall[T], deadline: Deadline) -> bool:
+    _threads.take(running)
+    return running.outcome.wait(deadline.left_seconds)
+
+
+def _has_answered_offline(running: RunningCall[T], deadline: Deadline) -> bool:
+    """Waits for the outcome while each node is answered in time.
+
+    C code that keeps the interpreter to itself, as a regular expression does, also stops this thread and Ctrl-C. Then
+    a thread of C writes where all threads are, and ends the process with status 1.
+    """
+    try:
+        faulthandler.dump_traceback_later(_FROZEN_SECONDS, exit=True, file=_STDERR)
+        has_answered = _has_answered(running, deadline)
+        while not has_answered and deadline.left_seconds > 0:
+            faulthandler.dump_traceback_later(_FROZEN_SECONDS, exit=True, file=_STDERR)
+            has_answered = running.outcome.wait(deadline.left_seconds)
+        return has_answered
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def described(error: BaseException, rule: str = "") -> str:

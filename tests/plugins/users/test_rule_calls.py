@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from threading import Event
 
 import pytest
@@ -212,3 +214,42 @@ print(sum(number for number in range(1000)))
 def test_after_a_call_a_profiled_function_returns() -> None:
     ended = subprocess.run([sys.executable, "-c", PROFILED], capture_output=True, text=True, timeout=60, check=True)
     assert ended.stdout == "499500\n"
+
+
+KEEPS_THE_INTERPRETER = """\
+import re
+def rule():
+    re.match("(a+)+$", "a" * 100 + "b")
+"""
+OFFLINE = """\
+from extender.plugins.users import rule_calls
+from extender.runtime.clock import SystemClock
+from frozen_rules import rule
+rule_calls._FROZEN_SECONDS = 0.3
+rule_calls.answer_of("Rule", rule, rule_calls.EachCall(SystemClock(), 0.1))
+"""
+LIVE = """\
+import os, signal, subprocess, sys
+from extender.app import housekeeping
+from extender.runtime.clock import SystemClock
+from extender.runtime.ports import Telemetry
+from frozen_rules import rule
+housekeeping.FROZEN_SECONDS = 0.3
+housekeeping.RuleCalls(SystemClock(), Telemetry()).look()
+subprocess.Popen([sys.executable, "-c", f"import os, time; time.sleep(3); os.kill({os.getpid()}, 9)"])
+rule()
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "status"), [pytest.param(OFFLINE, 1, id="a command"), pytest.param(LIVE, -9, id="a server")]
+)
+def test_the_line_that_keeps_the_interpreter_to_itself_is_named(program: str, status: int, tmp_path: Path) -> None:
+    """A regular expression holds the interpreter's lock, so no other thread, nor Ctrl-C, gets a turn."""
+    (tmp_path / "frozen_rules.py").write_text(KEEPS_THE_INTERPRETER)
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{Path.cwd()}"}
+    result = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert result.returncode == status
+    assert f'File "{tmp_path}/frozen_rules.py", line 3 in rule' in result.stderr
