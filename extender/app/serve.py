@@ -113,9 +113,9 @@ def _check_groups(settings: Settings, features: FeatureGates) -> None:
 
 
 def _check_preemption(settings: Settings, policy: Policy) -> None:
-    """Raises ConfigurationError if preemptForRules is set, but the policy turns preemption off."""
-    if settings.preempt_for_rules:
-        check_preemption(policy.profiles)
+    """Raises ConfigurationError if preemptForRules is set, but the policy turns preemption off; warns if it is idle."""
+    if settings.preempt_for_rules and (fault := check_preemption(policy.profiles)):
+        _log.warning("%s", fault)
 
 
 def build(settings: Settings) -> ExtenderApp:

@@ -212,20 +212,26 @@ class RulePreemption:
 
 
 def beside_scheduler(profile: Profile) -> Profile:
-    """Returns the profile with kube-scheduler's default filters and preemption if it has only users' predicates.
+    """Returns the profile with kube-scheduler's default filters and preemption if only users' predicates filter in it.
 
     A policy for `extender serve` usually disables all in-tree plugins, because kube-scheduler runs them. Victims are
     nevertheless chosen with these plugins: without them, pods would be evicted from nodes that kube-scheduler refuses.
     """
-    if profile.preemption is not None or any(not isinstance(rule, CustomPredicate) for rule in profile.predicates):
+    rules = [rule for rule in profile.predicates if isinstance(rule, CustomPredicate)]
+    filters = {rule.name for rule in profile.predicates} - {rule.name for rule in rules}
+    if not filters.issubset(profile.disabled_filters):
         return profile
     default = default_profile()
-    predicates = [*default.predicates, *profile.predicates]
-    return replace(profile, predicates=predicates, filter_order=(), preemption=default.preemption, disabled_filters=())
+    predicates = [*default.predicates, *rules]
+    limits = profile.preemption or default.preemption
+    return replace(profile, predicates=predicates, filter_order=(), preemption=limits, disabled_filters=())
 
 
-def check_preemption(profiles: Iterable[Profile]) -> None:
-    """Raises ConfigurationError if the rules of a profile could never evict a pod, because its preemption is off."""
+def check_preemption(profiles: Sequence[Profile]) -> str | None:
+    """Returns why preemptForRules has no effect with these profiles; None if it has one.
+
+    Raises ConfigurationError if the rules of a profile could never evict a pod, because its preemption is off.
+    """
     off = [profile.name for profile in profiles if _rules_of(profile) and beside_scheduler(profile).preemption is None]
     if off:
         message = (
@@ -233,6 +239,9 @@ def check_preemption(profiles: Iterable[Profile]) -> None:
             "in-tree filters; enable DefaultPreemption at postFilter, or disable all plugins at multiPoint"
         )
         raise ConfigurationError([f"{message} (profile {name})" for name in off])
+    if any(map(_rules_of, profiles)):
+        return None
+    return "preemptForRules: no pod is evicted, because the policy has no rule with @predicate(sees_pods=True)"
 
 
 def _with_priority(group: PodGroup, members: Sequence[PodInfo]) -> PodGroup:

@@ -227,10 +227,26 @@ def rules_only() -> dict[str, Any]:
     return {"predicates": [one_painter.rule("painting", {}, OfflineHost())], "preemption": None}
 
 
-def test_a_policy_of_rules_alone_evicts_only_where_kube_schedulers_filters_pass(rules_only: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({}, id="all plugins are off"),
+        pytest.param({"preemption": default_profile().preemption}, id="all but DefaultPreemption"),
+        pytest.param(
+            {
+                "predicates": [*default_profile().predicates, one_painter.rule("painting", {}, OfflineHost())],
+                "disabled_filters": tuple(rule.name for rule in default_profile().predicates),
+            },
+            id="only filter is off, so that they still run at preFilter",
+        ),
+    ],
+)
+def test_a_policy_of_rules_alone_evicts_only_where_kube_schedulers_filters_pass(
+    rules_only: dict[str, Any], changes: dict[str, Any]
+) -> None:
     """n2 has the cheaper victim, but is too small; n3 has no painter, but is too small as well."""
     nodes = (node("n1"), node("n2", cpu="500m"), node("n3", cpu="500m"))
-    webhook = Webhook(*nodes, painter("low", 1, "n1"), painter("lower", 0, "n2", cpu="100m"), P, **rules_only)
+    webhook = Webhook(*nodes, painter("low", 1, "n1"), painter("lower", 0, "n2", cpu="100m"), P, **rules_only | changes)
     assert webhook.ask(P, "n1") == []
     webhook.turn()
     assert (webhook.evicted, webhook.nominated) == (["low"], [("p", "n1")])
@@ -246,10 +262,16 @@ def test_a_policy_of_rules_alone_leaves_to_kube_scheduler_what_it_can_preempt_fo
 
 def test_a_policy_with_preemption_off_beside_in_tree_filters_is_refused(rules_only: dict[str, Any]) -> None:
     default = default_profile()
-    check_preemption([default, replace(default, **rules_only), replace(default, preemption=None)])
+    assert check_preemption([default, replace(default, **rules_only), replace(default, preemption=None)]) is None
     kept = replace(default, **rules_only | {"predicates": [*default.predicates, *rules_only["predicates"]]})
     with pytest.raises(ConfigurationError, match="enable DefaultPreemption at postFilter"):
         check_preemption([kept])
+
+
+def test_a_policy_without_a_rule_that_sees_pods_evicts_nobody_and_says_so() -> None:
+    fault = check_preemption([default_profile()])
+    assert fault is not None
+    assert "no rule with @predicate(sees_pods=True)" in fault
 
 
 def test_while_the_victim_leaves_no_other_goes_even_if_the_nomination_is_lost() -> None:

@@ -205,10 +205,14 @@ def _policy(path: Path, access: ClusterAccess, mode: str) -> tuple[Policy | None
         return policy, fail("policy", "; ".join(unsupported), "correct it; `extender schedule` does not start with it")
     if mode == SERVE_PREEMPTING:
         try:
-            check_preemption(policy.profiles)
+            idle_preemption = check_preemption(policy.profiles)
         except ConfigurationError as error:
             return policy, fail(
                 "policy", "; ".join(error.faults), "correct it; `extender serve` does not start with it"
+            )
+        if idle_preemption:
+            return policy, warn(
+                "policy", idle_preemption, "write @predicate(sees_pods=True) at a rule, or leave out the flag"
             )
     rules = [rule for profile in policy.profiles for rule in profile.rules]
     message = f"loaded {counted(len(policy.profiles), 'profile')} with {counted(len(rules), 'rule')}"

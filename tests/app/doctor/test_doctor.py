@@ -584,6 +584,19 @@ def test_a_policy_with_which_serve_cannot_preempt_is_refused(installation: Insta
     assert (found["level"], "preemptForRules: no pod could be evicted" in found["message"]) == ("fail", True)
 
 
+def test_preemption_for_rules_is_idle_without_a_rule_that_sees_pods(installation: Installation) -> None:
+    lines = "from extender import predicate\n@predicate\ndef rule(pod, node): return True\n"
+    (installation.folder / "unseeing_of_doctor.py").write_text(lines)
+    plugins = {
+        "multiPoint": {"disabled": [{"name": "*"}]},
+        "filter": {"enabled": [{"name": "unseeing_of_doctor:rule"}]},
+    }
+    installation.policy += f"profiles: [{json.dumps({'plugins': plugins})}]\n"
+    installation.flags += ["--preempt-for-rules"]
+    (found,) = [each for each in installation.examined() if each["check"] == "policy"]
+    assert (found["level"], "sees_pods=True" in found["message"]) == ("warn", True)
+
+
 def test_an_answer_that_was_made_without_a_rule_is_named(installation: Installation) -> None:
     warning = ("Warning", '199 extender "decided without rules:rule: rules.py:3: KeyError"')
     installation.extender["POST /scheduler/filter"] = (200, {"NodeNames": [], "Error": ""}, warning)
