@@ -7,6 +7,9 @@ that are watched lack them, because templates take much memory, and times would 
 from __future__ import annotations
 
 from datetime import datetime
+from typing import TypedDict
+
+from msgspec import field
 
 from extender.model import pod, workloads
 from extender.model.meta import Condition, Int32, Object, ObjectMeta, Value
@@ -35,7 +38,36 @@ class PodStatus(pod.PodStatus, frozen=True):
     init_container_statuses: list[RestartedContainer] | None = None  # type: ignore[assignment]  # as above
 
 
+class OwnedField(Value, frozen=True):
+    """A field that a client owns; what is below it is left out."""
+
+
+POD_SCHEDULED = 'k:{"type":"PodScheduled"}'
+OwnedConditions = TypedDict("OwnedConditions", {'k:{"type":"PodScheduled"}': OwnedField}, total=False)
+
+
+class OwnedStatus(Value, frozen=True):
+    conditions: OwnedConditions | None = field(name="f:conditions", default=None)
+
+
+class OwnedFields(Value, frozen=True):
+    status: OwnedStatus = field(name="f:status", default=OwnedStatus())
+
+
+class FieldManager(Value, frozen=True):
+    """A client that wrote fields of the object, and when it last did."""
+
+    manager: str = ""
+    time: datetime | None = None
+    fields_v1: OwnedFields = OwnedFields()
+
+
+class ManagedMeta(ObjectMeta, frozen=True):
+    managed_fields: list[FieldManager] | None = None
+
+
 class Pod(pod.Pod, frozen=True):
+    metadata: ManagedMeta = ManagedMeta()
     status: PodStatus = PodStatus()
 
 

@@ -56,8 +56,7 @@ _KEPT_FIELDS = _words("""
     reclaimPolicy provisioner driver attacher plugin schedulerName creationTimestamp deletionTimestamp startTime
     resourceVersion apiGroup resource allocationMode adminAccess expression declaredFeatures bindMountOptions
     maximumVolumeSize matchAttribute distinctAttribute unhealthyPodEvictionPolicy minAvailable maxUnavailable
-    lastTransitionTime completionMode podReplacementPolicy keyType
-    failedIndexes
+    lastTransitionTime time completionMode podReplacementPolicy keyType failedIndexes
 """)
 # The values of these fields are keys of labels, taints or resources, or types of conditions.
 _KEY_FIELDS = _words("""

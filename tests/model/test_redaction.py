@@ -328,7 +328,7 @@ SURVIVORS = {
 def filled(type_: inspect.Type) -> Any:
     """A JSON value of this type in which every string and every key of a map is a marker with a company's domain."""
     match type_:
-        case inspect.StructType():
+        case inspect.StructType() | inspect.TypedDictType():
             return {each.encode_name: filled(each.type) for each in type_.fields}
         case inspect.UnionType():
             return filled(next(each for each in type_.types if not isinstance(each, inspect.NoneType)))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
-from extender.model.controllers import RestartedContainer, TimedCondition
+from extender.model.controllers import POD_SCHEDULED, FieldManager, ManagedMeta, RestartedContainer, TimedCondition
 from extender.model.meta import Condition
 from extender.model.pod import Pod
 from extender.offline.answers import Documented
@@ -24,6 +24,7 @@ _NO_IMAGE = frozenset(
     )
 )
 _NO_VERDICT = frozenset(("SchedulingGated", ""))
+_NEVER = datetime.min.replace(tzinfo=UTC)
 # "0/3 nodes are available: 2 Insufficient cpu." -> "Insufficient cpu"
 _HEAD, _COUNT = re.compile(r"\d+/\d+ nodes are available: "), re.compile(r"\d+ ")
 
@@ -32,9 +33,9 @@ class SchedulerCondition(Documented, frozen=True):
     """The condition PodScheduled of a pod, if it contradicts the verdict.
 
     Attributes:
-        author: the pod's schedulerName.
-        since: when the condition became False (ISO 8601); None if the pod's object does not say, as in a running
-            process.
+        author: the client that wrote the condition, as metadata.managedFields says; else the pod's schedulerName.
+        since: when the author wrote it (ISO 8601). Without managedFields, as in the output of kubectl, when the
+            condition became False. None if the pod's object does not say, as in a running process.
         reason: Unschedulable or SchedulerError.
         message: what the scheduler says, in its own words.
     """
@@ -77,13 +78,29 @@ def pod_scheduled(pod: Pod) -> Condition | None:
     return next((each for each in pod.status.conditions or () if each.type == "PodScheduled"), None)
 
 
-def written(pod: Pod, author: str) -> SchedulerCondition | None:
-    """Returns the condition in which the pod's scheduler refuses the pod; None if it has not written one."""
+def written(pod: Pod, scheduler: str) -> SchedulerCondition | None:
+    """Returns the condition in which a scheduler refuses the pod; None if none has written one.
+
+    Args:
+        scheduler: the author, if the pod's object does not say who wrote the condition.
+    """
     condition = pod_scheduled(pod)
     if pod.node_name or condition is None or condition.status != "False" or condition.reason in _NO_VERDICT:
         return None
     since = condition.last_transition_time if isinstance(condition, TimedCondition) else None
-    return SchedulerCondition(author, since.isoformat() if since else None, condition.reason, condition.message)
+    if (writer := _writer(pod)) is not None:
+        scheduler, since = writer.manager or scheduler, writer.time or since
+    return SchedulerCondition(scheduler, since.isoformat() if since else None, condition.reason, condition.message)
+
+
+def _writer(pod: Pod) -> FieldManager | None:
+    """Returns the manager that last wrote the condition PodScheduled; None if the pod's object does not say.
+
+    A repeated refusal changes the message, and not the condition's own time.
+    """
+    managers = pod.metadata.managed_fields or () if isinstance(pod.metadata, ManagedMeta) else ()
+    writers = [each for each in managers if POD_SCHEDULED in (each.fields_v1.status.conditions or ())]
+    return max(writers, key=lambda each: each.time or _NEVER, default=None)
 
 
 def contradicting(condition: SchedulerCondition | None, message: str, *, fits: bool) -> SchedulerCondition | None:

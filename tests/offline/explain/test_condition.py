@@ -43,6 +43,43 @@ def test_a_pod_that_fits_shows_why_its_scheduler_does_not_place_it() -> None:
     assert json.loads(json.dumps(pods[0].to_dict()))["condition"]["message"] == REFUSED
 
 
+def managed_by(manager: str, time: str | None, kind: str = "PodScheduled") -> Object:
+    fields: Object = {"f:status": {"f:conditions": {f'k:{{"type":"{kind}"}}': {".": {}, "f:message": {}}}}}
+    return {"manager": manager, "operation": "Update", "time": time, "fieldsType": "FieldsV1", "fieldsV1": fields}
+
+
+@pytest.mark.parametrize(
+    ("managers", "author", "since"),
+    [
+        pytest.param(
+            [managed_by("kubelet", "2026-11-21T11:59:00Z", "Ready"), managed_by("karpenter", "2026-11-21T11:58:00Z")],
+            *("karpenter", "2026-11-21T11:58:00+00:00"),
+            id="another controller",
+        ),
+        pytest.param(
+            [managed_by("kube-scheduler", "2026-11-21T11:59:30Z"), managed_by("karpenter", "2026-11-21T11:58:00Z")],
+            *("kube-scheduler", "2026-11-21T11:59:30+00:00"),
+            id="the last of two writers",
+        ),
+        pytest.param(
+            [managed_by("kube-scheduler", None), {"manager": "kubectl", "fieldsV1": {"f:spec": {}}}],
+            *("kube-scheduler", "2026-11-21T11:57:00+00:00"),
+            id="no time",
+        ),
+        pytest.param(None, "default-scheduler", "2026-11-21T11:57:00+00:00", id="null"),
+    ],
+)
+def test_a_condition_has_the_author_and_the_age_of_its_last_write(
+    managers: list[Object] | None, author: str, since: str
+) -> None:
+    """A repeated refusal leaves lastTransitionTime as it is, so that an hour of refusals looked like an old one."""
+    pod = waiting(REFUSED)
+    pod["metadata"]["managedFields"] = managers
+    condition = Cluster.from_objects([*NODES, pod]).explain("default/p").condition
+    assert condition is not None
+    assert (condition.author, condition.since) == (author, since)
+
+
 def test_reasons_of_a_rule_that_is_not_known_here_are_shown() -> None:
     message = "0/2 nodes are available: 2 Insufficient cpu, 1 the rack is reserved."
     pod = Cluster.from_objects([*NODES, waiting(message, cpu="5", reason="Unschedulable")]).explain_pending()[0]
