@@ -43,7 +43,7 @@ def _refusal(name: str, on: bool, base: FeatureGates) -> str | None:
         return f"unrecognized feature gate: {name} (Kubernetes {base.version})"
     if version and name in version.locked:
         return None if on else f"cannot set feature gate {name} to false, feature is locked to true"
-    return None if name in BY_NAME else "unknown feature gate, or one without effect on scheduling"
+    return None if name in BY_NAME else f"expected a feature gate that can be set here: {', '.join(sorted(BY_NAME))}"
 
 
 def parsed(text: str, base: FeatureGates = DEFAULT_FEATURES, version: str | None = None) -> FeatureGates:

@@ -58,7 +58,7 @@ def test_what_is_no_gate_is_a_fault(given: str, fault: str) -> None:
 
 
 def test_a_policys_gates_are_checked() -> None:
-    with pytest.raises(ConfigurationError, match="unknown feature gate, or one without effect"):
+    with pytest.raises(ConfigurationError, match="expected a feature gate that can be set here: CompositePodGroup, "):
         read({**profile(), "featureGates": {"AnyVolumeDataSource": True}})
 
 

@@ -55,7 +55,8 @@ _GATES = """
 
 These gates influence where pods are placed; the table shows their defaults, and a dash if the version does not have the
 gate. Those of the version that is followed apply. For a cluster with other gates, set them with `--feature-gates` or in
-a policy's `featureGates`. A gate that the version has removed or locked is refused, in kube-scheduler's words.
+a policy's `featureGates`. An error names those that can be set, and a gate that the version has removed or locked is
+refused in kube-scheduler's words.
 """
 NOT_SERVED = f"kube-apiserver {NEXT_VERSION} cannot be built: not served: k8s.io/apiextensions-api@v0.38.0-beta.0"
 """The obstacle that was found last; a run of some versions alone does not look for it."""

@@ -271,6 +271,12 @@ def test_pools_that_contradict_themselves() -> None:
     assert verdict([ONE], on_a(*unknown))["a"] == refused("invalid resource pools were encountered")
 
 
+def test_an_error_names_the_slice_without_its_content() -> None:
+    malformed = {"nodeSelectorTerms": [node_term(expression(ZONE, "Gt", "a"))]}
+    told = error("gather pool information: failed to perform node selection for slice s")
+    assert verdict([ONE], make_slice("s", GPU, "pool", *gpus("t4"), nodeSelector=malformed)) == {"a": told, "b": told}
+
+
 def test_taint_rules() -> None:
     rule = make_device_taint_rule("rule", TAINT, driver=GPU, device="gpu-0")
     assert "a" in verdict([ONE], on_a(*gpus("t4")), rule)
