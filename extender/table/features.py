@@ -244,7 +244,7 @@ class KubernetesVersion:
 
     Attributes:
         features: its defaults.
-        locked: the gates that are always on, so that setting them to false is an error.
+        locked: the gates of its scheduler that are always on, so that setting them to false is an error.
         gone: the gates that it does not have, so that setting them is an error.
     """
 
@@ -287,19 +287,41 @@ _BEHAVIOURS_OF_1_38 = Behaviours(
     metrics_have_entities=True,
 )
 
+_LOCKED_UNTIL_1_37 = {
+    "DynamicResourceAllocation", "InPlacePodVerticalScaling", "JobManagedBy", "MatchLabelKeysInPodAffinity",
+    "PodSchedulingReadiness", "RecoverVolumeExpansionFailure",
+}  # fmt: skip
+_LOCKED_IN_1_35 = {"NodeInclusionPolicyInPodTopologySpread"}
+_LOCKED_IN_1_36 = _LOCKED_IN_1_35 | {
+    "DRAAdminAccess", "SELinuxChangePolicy", "SELinuxMountReadWriteOncePod", "VolumeAttributesClass",
+}  # fmt: skip
+_LOCKED_IN_1_37 = _LOCKED_IN_1_36 | {
+    "DRAExtendedResource", "DRAPrioritizedList", "DRAResourceClaimDeviceStatus", "NodeDeclaredFeatures",
+}  # fmt: skip
+_LOCKED_IN_1_38 = _LOCKED_IN_1_37 | {
+    "DRADeviceBindingConditions", "DRADeviceTaintRules", "DRADeviceTaints", "DRAPartitionableDevices",
+}  # fmt: skip
+_NEW_IN_1_37 = {"CompositePodGroup", "DRAFractionalCapacityRange", "PodGroupPreemptionPolicy"}
+_NEW_IN_1_36 = {"DRAWorkloadResourceClaims", "TopologyAwareWorkloadScheduling"}
+
 VERSIONS: Mapping[str, KubernetesVersion] = MappingProxyType(
     {
         "1.35": KubernetesVersion(
             FeatureGates(
                 version="1.35", node_declared_features=False, storage_capacity_scoring=False, volume_limit_scaling=False
             ),
-            gone={"DRAFractionalCapacityRange"},
+            locked=_LOCKED_IN_1_35 | _LOCKED_UNTIL_1_37,
+            gone=_NEW_IN_1_36 | _NEW_IN_1_37,
         ),
         "1.36": KubernetesVersion(
             FeatureGates(version="1.36", storage_capacity_scoring=False, volume_limit_scaling=False),
-            gone={"DRAFractionalCapacityRange"},
+            locked=_LOCKED_IN_1_36 | _LOCKED_UNTIL_1_37,
+            gone=_NEW_IN_1_37,
         ),
-        "1.37": KubernetesVersion(FeatureGates(version="1.37")),
+        "1.37": KubernetesVersion(
+            FeatureGates(version="1.37"),
+            locked=_LOCKED_IN_1_37 | _LOCKED_UNTIL_1_37,
+        ),
         "1.38": KubernetesVersion(
             FeatureGates(
                 version="1.38",
@@ -307,16 +329,11 @@ VERSIONS: Mapping[str, KubernetesVersion] = MappingProxyType(
                 pod_group_preemption_policy=True,  # no longer a gate: part of GenericWorkload
                 behaviours=_BEHAVIOURS_OF_1_38,
             ),
-            locked={
-                "DRADeviceBindingConditions", "DRADeviceTaintRules", "DRADeviceTaints", "DRAPartitionableDevices",
-            },
-            gone={
-                "DynamicResourceAllocation", "InPlacePodVerticalScaling", "JobManagedBy", "MatchLabelKeysInPodAffinity",
-                "PodGroupPreemptionPolicy", "PodSchedulingReadiness", "RecoverVolumeExpansionFailure",
-            },
+            locked=_LOCKED_IN_1_38,
+            gone=_LOCKED_UNTIL_1_37 | {"PodGroupPreemptionPolicy"},
         ),
     }
-)  # fmt: skip
+)
 """The versions that can be followed, the oldest first. docs/versions.md has the gates as a table."""
 RELEASED = "1.37"
 """The newest version that is released: the one that is followed if nothing names another."""

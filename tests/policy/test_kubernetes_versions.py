@@ -95,6 +95,15 @@ def test_a_cluster_counts_as_the_nearest_version(reported: str, version: str, wa
             "cannot set feature gate DRADeviceTaints to false, feature is locked to true",
             id="locked",
         ),
+        pytest.param(
+            "NodeDeclaredFeatures=false",
+            "1.37",
+            "cannot set feature gate NodeDeclaredFeatures to false, feature is locked to true",
+            id="locked, and read by a rule",
+        ),
+        pytest.param(
+            "CompositePodGroup=true", "1.36", "unrecognized feature gate: CompositePodGroup", id="of a later version"
+        ),
     ],
 )  # fmt: skip
 def test_a_gate_that_a_version_lacks_or_locks_is_refused_in_kube_schedulers_words(
