@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from extender.plugins.users import (
         Nominate,
         PredicateFunction,
+        bind,
         permit,
         post_bind,
         post_filter,
@@ -142,6 +143,7 @@ __all__ = [
     "Wait",
     "WaitingPod",
     "Waterfall",
+    "bind",
     "permit",
     "post_bind",
     "post_filter",
@@ -192,6 +194,7 @@ _NAMES = {
         "Nominate",
         "PredicateFunction",
         "permit",
+        "bind",
         "post_bind",
         "post_filter",
         "pre_bind",

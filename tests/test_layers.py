@@ -206,6 +206,7 @@ BESIDE_THE_DOOR = {
         "extender.plugins.users.predicate.CustomPredicate"
     },  # distinguishes rules from plugins
     "extender.offline.rule_trial": {  # calls one rule alone
+        "extender.framework.annotations",
         "extender.framework.permit",
         "extender.framework.plugin",
         "extender.framework.rules",

@@ -48,7 +48,7 @@ def assume_unsettled(cache: Cache, bindings: Iterable[Binding]) -> None:
         info = cache.find_pod(binding.uid, binding.key)
         if info is not None and cache.placement(binding.uid) is None:
             with suppress(IllegalTransition):  # the watch may have shown the pod on a node just now
-                cache.keep_place(info, binding.node)
+                cache.keep_place(info, binding.node, binding.annotations)
                 _log.warning(
                     "pod assumed, an earlier worker may have bound it pod=%s node=%s", binding.key, binding.node
                 )

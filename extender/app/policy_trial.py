@@ -1,13 +1,14 @@
 """Tries the rules of a changed policy on real pods before the policy is adopted.
 
 A rule that imports without an error may still raise for every pod, and would then stop all placement. So the new rules
-first decide the newest placed pods and the pending pods. Only rules without effects are tried, so not those from
-Reserve to PostBind.
+first decide the newest placed pods and the pending pods. Only rules without effects are tried, so none of Reserve,
+Permit, PreBind and PostBind.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from heapq import nlargest
 from itertools import islice
@@ -16,10 +17,11 @@ from typing import Final
 from extender.cache.cache import Cache
 from extender.config.settings import Command
 from extender.engine.decide import SchedulingCycle, Scope
-from extender.errors import ConfigurationError, DeadlineExceeded
+from extender.errors import BindingFailed, ConfigurationError, DeadlineExceeded
 from extender.framework.profile import Profile, Profiles, WeightedPriority
 from extender.framework.status import Refusal, unschedulable
 from extender.plugins.users import OfflineHost, custom_rules
+from extender.plugins.users.bind import CustomBind
 from extender.plugins.users.function import CustomRule, place_of
 from extender.plugins.users.post_filter import CustomPostFilter
 from extender.plugins.users.predicate import CustomPredicate
@@ -36,6 +38,7 @@ MAX_CALL_SECONDS: Final = 4.0
 """The time limit of the rules for one pod, if decisions have a longer limit or none."""
 _PLACED_PODS = 20
 _WHOLE_NODES = 100
+_BIND_NODES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,10 @@ def _try(rule: CustomRule, pod: PodInfo, table: Table) -> None:
             _decide(replace(_NO_RULES, priorities=[WeightedPriority(rule)]), pod, table)
         case CustomPostFilter():
             _decide(replace(_NO_RULES, predicates=[_RefuseAll()], post_filter=[rule]), pod, table)
+        case CustomBind():
+            with suppress(BindingFailed), table.hypothetically(removed=[pod.uid]):  # the rule may refuse the pod
+                for row in table.nodes.rows[:_BIND_NODES].tolist():
+                    rule.choose(pod, row, table)
         case CustomPreEnqueue():
             rule.refuse(pod, table)
         case CustomQueueSort():

@@ -48,7 +48,7 @@ from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.runtime.clock import NO_DEADLINE, Clock, Deadline
 from extender.runtime.going_on import going_on
-from extender.runtime.ports import LONG_AGO, Telemetry
+from extender.runtime.ports import LONG_AGO, Annotations, Telemetry
 from extender.runtime.threads import TimedLock
 from extender.table import PodInfo, Table
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
@@ -59,8 +59,8 @@ _QUICK_SECONDS = 0.02
 MOST_SET_ASIDE = 1000
 
 T = TypeVar("T")
-NodeCheck = Callable[[Table], Refusal | None]
-"""Checks a pod on its node in the given table; returns the refusal, or None if the pod fits."""
+NodeCheck = Callable[[Table], Refusal | Annotations | None]
+"""Checks a pod on its node in the given table; returns the refusal, or the annotations to bind it with (None: none)."""
 
 
 class Cache:
@@ -218,8 +218,13 @@ class Cache:
         with self._locked("placement"):
             return self._placements.get(uid)
 
-    def assume(self, info: PodInfo, node_name: str, check: NodeCheck | None = None) -> Refusal | None:
+    def assume(
+        self, info: PodInfo, node_name: str, check: NodeCheck | None = None, annotations: Annotations = ()
+    ) -> Refusal | None:
         """Assumes the pod on the node, unless `check` refuses the node; returns the refusal, or None.
+
+        The pod is assumed with the annotations that `check` returns, or without a check with `annotations`. They leave
+        the cache together with the assumption.
 
         `check` may be slow, so it runs without the lock. If the cluster changes during the run, `check` runs again,
         because its result may differ. Changes of other nodes do not count. After several runs, a quick `check` runs
@@ -233,49 +238,56 @@ class Cache:
         if check is None:
             with self._locked("assume"):
                 self._check_assumable(info, node_name)
-                self._assume(info, node_name)
+                self._assume(info, node_name, annotations)
             return None
         for remaining in reversed(range(_CHECKS)):
             with self._locked("assume"):
                 self._check_assumable(info, node_name)
             begin = self._clock.monotonic()
-            refusal, cursor = self._tables.ask(check)
+            verdict, cursor = self._tables.ask(check)
             is_quick = self._clock.monotonic() - begin < _QUICK_SECONDS
             with self._locked("assume"):
                 if self._changes.may_affect(node_name, cursor):
                     if remaining or not is_quick:
                         continue
                     self._check_assumable(info, node_name)
-                    refusal = self._tables.ask_locked(check)
-                if refusal is None:
-                    self._assume(info, node_name)
-                return refusal
+                    verdict = self._tables.ask_locked(check)
+                if isinstance(verdict, Refusal):
+                    return verdict
+                self._assume(info, node_name, verdict or ())
+                return None
         raise Outdated(f"{info.pod.key}: the cluster changed during each of {_CHECKS} checks of node {node_name}")
 
-    def assume_all(self, chosen: Sequence[tuple[PodInfo, str]], viable: Viable) -> Mapping[str, ExtenderError]:
+    def assume_all(
+        self, chosen: Sequence[tuple[PodInfo, str, Annotations]], viable: Viable
+    ) -> Mapping[str, ExtenderError]:
         """Assumes pods on nodes, under a single lock; returns, by UID, the error of each pod that cannot be assumed.
+
+        Each pod is assumed with its annotations, as in `assume`.
 
         `viable` is called with the UIDs of the pods that can be assumed, and returns the UIDs of the pods to assume.
         """
         errors: dict[str, ExtenderError] = {}
         with self._locked("assume_all"):
-            for info, node_name in chosen:
+            for info, node_name, _ in chosen:
                 try:
                     self._check_assumable(info, node_name)
                 except ExtenderError as error:
                     errors[info.uid] = error
-            kept = viable([info.uid for info, _ in chosen if info.uid not in errors])
-            for info, node_name in [pair for pair in chosen if pair[0].uid in kept]:
-                self._assume(info, node_name)
+            kept = viable([info.uid for info, _, _ in chosen if info.uid not in errors])
+            for info, node_name, annotations in [each for each in chosen if each[0].uid in kept]:
+                self._assume(info, node_name, annotations)
         return errors
 
-    def keep_place(self, info: PodInfo, node_name: str) -> None:
+    def keep_place(self, info: PodInfo, node_name: str, annotations: Annotations) -> None:
         """Assumes the pod on the node, whether that exists or not, because an earlier process may have bound the pod.
+
+        `annotations` are those of the earlier process's Binding.
 
         Raises IllegalTransition if the pod has a node already.
         """
         with self._locked("keep_place"):
-            self._assume(info, node_name)
+            self._assume(info, node_name, annotations)
         self.finish_binding(info.uid, certain=False)
 
     def finish_binding(self, uid: str, *, certain: bool = True) -> None:
@@ -580,8 +592,8 @@ class Cache:
             raise UnknownNode(f"node {node_name} is not in the cache")
         after(self._placements.state(info.uid), PodEvent.ASSUME)
 
-    def _assume(self, info: PodInfo, node_name: str) -> None:
-        self._placements.assume(info, node_name)
+    def _assume(self, info: PodInfo, node_name: str, annotations: Annotations) -> None:
+        self._placements.assume(info, node_name, annotations)
         try:
             self._note_pod(info.uid)
         except BaseException:

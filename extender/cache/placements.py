@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from extender.cache.pod_states import PodEvent, PodState, after
+from extender.runtime.ports import Annotations
 from extender.table import PodInfo
 
 
@@ -13,6 +14,7 @@ class PodPlacement(NamedTuple):
 
     Attributes:
         certain: False if the outcome of the bind is unknown.
+        annotations: what users' Bind rules chose for the pod. Until the watch confirms the pod, `info` has it too.
         expires_at: when the pod expires if the watch has not confirmed it, in monotonic seconds; None means never.
     """
 
@@ -21,6 +23,7 @@ class PodPlacement(NamedTuple):
     state: PodState
     certain: bool = True
     expires_at: float | None = None
+    annotations: Annotations = ()
 
 
 def is_bound(placement: PodPlacement | None, node_name: str) -> bool | None:
@@ -82,27 +85,30 @@ class Placements:
             if placement.expires_at is not None and placement.expires_at <= now
         ]
 
-    def assume(self, info: PodInfo, node_name: str) -> None:
-        """Assumes the pod on the node, before its bind."""
-        self._put(PodPlacement(info, node_name, after(self.state(info.uid), PodEvent.ASSUME)))
+    def assume(self, info: PodInfo, node_name: str, annotations: Annotations = ()) -> None:
+        """Assumes the pod on the node, before its bind. From then on, readers see it with these annotations."""
+        state = after(self.state(info.uid), PodEvent.ASSUME)
+        self._put(PodPlacement(info.annotated(annotations), node_name, state, annotations=annotations))
 
     def finish_binding(self, uid: str, *, certain: bool, expires_at: float | None) -> None:
         """Sets when the pod expires, unless the watch has confirmed it already."""
         state = after(self.state(uid), PodEvent.FINISH_BINDING)
         placement = self._placements[uid]
         if state is PodState.FINISHED:
-            self._put(PodPlacement(placement.info, placement.node_name, state, certain, expires_at))
+            self._put(placement._replace(state=state, certain=certain, expires_at=expires_at))
 
     def confirm(self, info: PodInfo) -> None:
-        """Confirms the pod on the node where the watch shows it."""
-        state = self.state(info.uid)
+        """Confirms the pod on the node where the watch shows it. Its annotations are those that the watch shows."""
+        before, state = self._placements.get(info.uid), self.state(info.uid)
         event = PodEvent.UPDATE if state is PodState.ADDED else PodEvent.ADD
-        self._put(PodPlacement(info, info.pod.node_name, after(state, event)))
+        annotations = before.annotations if before is not None else ()
+        self._put(PodPlacement(info, info.pod.node_name, after(state, event), annotations=annotations))
 
     def update_info(self, info: PodInfo) -> None:
-        """Replaces the stored version of the pod, if the pod is on a node."""
-        if info.uid in self._placements:
-            self._put(self._placements[info.uid]._replace(info=info))
+        """Replaces the stored version of the pod, if the pod is on a node; it keeps what Bind rules chose."""
+        if (placement := self._placements.get(info.uid)) is not None:
+            is_confirmed = placement.state is PodState.ADDED
+            self._put(placement._replace(info=info if is_confirmed else info.annotated(placement.annotations)))
 
     def remove(self, uid: str, event: PodEvent) -> PodPlacement:
         """Removes the pod from its node; returns the placement it had."""

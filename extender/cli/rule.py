@@ -117,6 +117,17 @@ def {name}(pod: Pod, node: Node, *, label: str = "example.com/team") -> Wait | s
     return None if label in pod.labels else Wait(30)
 ''',
     ),
+    "bind": (
+        "NodeInfo, Pod, bind",
+        "bind",
+        '''@bind
+def {name}(pod: Pod, node: NodeInfo, *, label: str = "example.com/team") -> dict[str, str] | str | None:
+    """Chooses annotations that the pod gets in its Binding. Returns a dict, a reason why not, or None."""
+    taken = {{other.annotations.get("example.com/slot") for other in node.pods}}
+    free = [str(slot) for slot in range(8) if str(slot) not in taken]
+    return {{"example.com/slot": free[0]}} if free else "no slot is free"
+''',
+    ),
     "pre_bind": (
         "Node, Pod, pre_bind",
         "preBind",
@@ -154,7 +165,7 @@ profiles:
   - name: "{name}:{name}"
     args: {{label: example.com/team}}
 """
-_IN_SERVE = ("priority", "reserve", "permit", "pre_bind", "post_bind")
+_IN_SERVE = ("priority", "reserve", "permit", "bind", "pre_bind", "post_bind")
 # The new file uses these names itself, so no rule may have one of them.
 _TAKEN = {
     *dir(builtins),

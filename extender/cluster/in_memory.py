@@ -56,6 +56,8 @@ class InMemoryCluster:
             if pod is None:
                 return
             bound = pod.placed_on(binding.node)
+            if binding.annotations:
+                bound = bound.annotated(binding.annotations)
             self._pods[bound.key] = bound
             self._sink.changed(Pod.__name__, bound)
 

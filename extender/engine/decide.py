@@ -35,14 +35,16 @@ from extender.engine.decision import (
     EvictionPlan,
     Failure,
     Timeouts,
+    rejected,
 )
-from extender.errors import DeadlineExceeded, ExtenderError, RuleFailed
+from extender.errors import BindingFailed, DeadlineExceeded, ExtenderError, RuleFailed
+from extender.framework.annotations import choose_annotations
 from extender.framework.find_fit import Fit, Scoring, find_fit, score
 from extender.framework.plugin import RESERVE, error_prefix
 from extender.framework.profile import ALL_NODES, CandidateLimits, Profile
 from extender.framework.rankings import Best, Rankings
 from extender.framework.rules import Proposal, Scores
-from extender.framework.status import Code, Refusal, Rejection, failed
+from extender.framework.status import Code, Refusal, Rejection, failed, unschedulable
 from extender.groups import GroupDecision, Tree
 from extender.groups.group_preemption import GroupPreemption, Prefer
 from extender.plugins.dynamic_resources import DynamicResourcesFilter
@@ -364,7 +366,14 @@ class _Attempt:
         if isinstance(devices, Refusal):
             message = error_prefix(RESERVE, DEVICES) + ", ".join(devices.reasons)
             return self._decision(Failure(message), fit, scoring)
-        return self._decision(Chosen(table.nodes.names[row], volumes, devices, self.cycle.timeouts), fit, scoring)
+        try:
+            annotations = choose_annotations(self.cycle.profile.bind, pod, row, table)
+        except BindingFailed as error:
+            refusal = unschedulable(error.plugin, str(error)) if error.plugin else failed("", str(error))
+            fit.refuse(np.flatnonzero(fit.rows == row), refusal)
+            return self._decision(rejected(error), fit)
+        chosen = Chosen(table.nodes.names[row], volumes, devices, self.cycle.timeouts, annotations)
+        return self._decision(chosen, fit, scoring)
 
     def _new_share_id(self) -> str:
         return str(UUID(int=self.cycle.random.getrandbits(128), version=4))

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.devices.plan import DevicePlan
-from extender.errors import ExtenderError
+from extender.errors import BindingFailed, ExtenderError
 from extender.framework.find_fit import Fit, Scoring
 from extender.framework.status import NO_REJECTION, Refusal, Rejection
 from extender.model.devices import ResourceClaim
@@ -20,7 +20,7 @@ from extender.model.pod import Pod
 from extender.model.pod_groups import SchedulingGroup
 from extender.plugins.volume_binding import VolumePlan
 from extender.preemption import Preemption
-from extender.runtime.ports import NominatedNode, Nominating
+from extender.runtime.ports import Annotations, NominatedNode, Nominating
 from extender.table import PodInfo
 from extender.table.labels import Rows
 
@@ -45,12 +45,13 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The node chosen for a pod, and the writes that its volume and device claims need before the bind."""
+    """The node chosen for a pod, the writes that its claims need before the bind, and the annotations of the bind."""
 
     node_name: str
     volumes: VolumePlan = NOTHING_TO_BIND
     devices: DevicePlan = NOTHING_TO_ALLOCATE
     timeouts: Timeouts = Timeouts()
+    annotations: Annotations = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,16 @@ class Failure:
     def reason(self) -> str:
         """The reason in the pod's PodScheduled condition."""
         return POD_UNSCHEDULABLE if self.rejection.rules else POD_SCHEDULER_ERROR
+
+
+def rejected(error: BindingFailed) -> Failure:
+    """Returns the failure of a pod that a rule from Reserve to Bind rejected on its node.
+
+    If the error names a plugin, the pod waits for an event that may help it. If not, it is retried after its backoff.
+    """
+    if not error.plugin:
+        return Failure(str(error))
+    return Failure(f"0/1 nodes are available: 1 {error}.", Rejection(unschedulable=frozenset((error.plugin,))))
 
 
 class RefusedNodes(NamedTuple):

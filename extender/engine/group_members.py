@@ -49,7 +49,8 @@ def decides_members(decide: DecideMember, table: Table, prefer: Prefer | None = 
     def decide_one(info: PodInfo, rows: Rows | None) -> MemberDecision:
         decided = decide(info, table, rows, prefer)
         if isinstance(decided, Chosen):
-            return MemberDecision(decided.node_name, reserved=list(reserved(info.pod, decided)), detail=decided)
+            objects, annotations = list(reserved(info.pod, decided)), decided.annotations
+            return MemberDecision(decided.node_name, reserved=objects, annotations=annotations, detail=decided)
         rules = decided.rejection.rules
         return MemberDecision(None, decided.message, is_error=not rules, detail=decided, rules=rules)
 

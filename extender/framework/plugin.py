@@ -15,7 +15,7 @@ from extender.framework.rules import Predicate, Priority
 A = TypeVar("A", bound=BaseModel)
 
 PRE_FILTER, FILTER, PRE_SCORE, SCORE = "preFilter", "filter", "preScore", "score"
-RESERVE, PERMIT, PRE_BIND, POST_BIND = "reserve", "permit", "preBind", "postBind"
+BIND, RESERVE, PERMIT, PRE_BIND, POST_BIND = "bind", "reserve", "permit", "preBind", "postBind"
 PRE_ENQUEUE, QUEUE_SORT, POST_FILTER = "preEnqueue", "queueSort", "postFilter"
 
 

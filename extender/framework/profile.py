@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from extender.framework.annotations import AnnotationRule
 from extender.framework.permit import BindRule, ReserveRule
 from extender.framework.rules import PostFilter, Predicate, PreEnqueueRule, Priority, QueueSort
 from extender.framework.status import Refusal
@@ -59,6 +60,7 @@ class Profile:
         post_filter: users' PostFilter rules, which run before preemption for pods that fit on no node.
         permit: users' Reserve rules, followed by users' Permit rules.
         pre_bind, post_bind: users' rules that run before and after a pod is bound.
+        bind: users' Bind rules, which choose annotations that a pod gets with its Binding.
         enforces_gangs: True if the profile has GangScheduling. Without it, groups have no minimum number of members.
         disabled_filters: the filters that the configuration disables, although they are enabled by default or still
             run at preFilter.
@@ -83,6 +85,7 @@ class Profile:
     permit: Sequence[ReserveRule] = ()
     pre_bind: Sequence[BindRule] = ()
     post_bind: Sequence[BindRule] = ()
+    bind: Sequence[AnnotationRule] = ()
     unsupported: tuple[str, ...] = ()
     enforces_gangs: bool = True
     disabled_filters: tuple[str, ...] = ()
@@ -94,8 +97,8 @@ class Profile:
         sort = () if self.queue_sort is None else (self.queue_sort,)
         priorities = [weighted.priority for weighted in self.priorities]
         return (
-            *self.pre_enqueue, *sort, *self.predicates, *self.post_filter, *priorities, *self.permit, *self.pre_bind,
-            *self.post_bind,
+            *self.pre_enqueue, *sort, *self.predicates, *self.post_filter, *priorities, *self.bind, *self.permit,
+            *self.pre_bind, *self.post_bind,
         )  # fmt: skip
 
     @property

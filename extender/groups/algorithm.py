@@ -384,7 +384,7 @@ class _Attempt:
     def _place(self, info: PodInfo, member: MemberDecision, node_name: str) -> None:
         for obj in member.reserved:
             self.trial.set_object(obj)
-        self.trial.place(info, node_name)
+        self.trial.place(info.annotated(member.annotations), node_name)
 
     def _place_all(self, decision: GroupDecision) -> None:
         """Places the members on their nodes again, so that groups decided later see them."""

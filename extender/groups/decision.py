@@ -13,6 +13,7 @@ from enum import Enum
 from extender.groups.group_tree import Leaf, Tree
 from extender.groups.topology_placements import NO_PLACEMENTS
 from extender.model.meta import Object
+from extender.runtime.ports import Annotations
 
 UNSCHEDULABLE_GROUP = "pod group is unschedulable"
 
@@ -37,6 +38,7 @@ class MemberDecision:
         message: why no node takes the member, in kube-scheduler's words.
         is_error: True if the decision failed with an error. This ends the attempt of the whole group.
         reserved: the volumes and claims as they are once the member is on its node; later members see them.
+        annotations: what users' Bind rules chose for the member; later members see it.
         detail: data of the caller.
         rules: the rules that refused the member.
     """
@@ -45,6 +47,7 @@ class MemberDecision:
     message: str = ""
     is_error: bool = False
     reserved: Sequence[Object] = ()
+    annotations: Annotations = ()
     detail: object = None
     rules: frozenset[str] = frozenset()
 

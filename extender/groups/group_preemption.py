@@ -329,7 +329,7 @@ class _Reprieve:
             return False
         for obj in decision.reserved:
             self._trial.set_object(obj)
-        self._trial.place(info, decision.node_name)
+        self._trial.place(info.annotated(decision.annotations), decision.node_name)
         return True
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -245,6 +245,11 @@ class Pod(Object, frozen=True):
     def placed_on(self, node_name: str) -> Pod:
         """Returns a copy that is bound to `node_name`."""
         return self.with_spec(node_name=node_name)
+
+    def annotated(self, annotations: Iterable[tuple[str, str]]) -> Pod:
+        """Returns a copy with these annotations in addition to its own; a key of both gets the new value."""
+        metadata = msgspec.structs.replace(self.metadata, annotations={**self.annotations, **dict(annotations)})
+        return msgspec.structs.replace(self, metadata=metadata)
 
     def preempted(self, now: float) -> Pod:
         """Returns a copy of the pod as if a scheduler had evicted it at `now`, in seconds since the epoch."""

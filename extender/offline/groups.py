@@ -406,6 +406,7 @@ class MemberOutcome:
     """The outcome for one waiting member.
 
     Attributes:
+        info: the member, with the annotations that users' Bind rules chose.
         node_name: the node that takes the member; None if the member fits on no node or is not tried.
         message: why the member gets no node.
         reserved: the member's volumes and claims, as they will be once the member is on the node.
@@ -434,7 +435,8 @@ def member_outcomes(decision: GroupDecision, domains: Mapping[str, str] | None =
         if member is None:
             yield MemberOutcome(info, None, decision.text, domains=domains)
         else:
-            yield MemberOutcome(info, member.node_name, member.message, member.reserved, domains)
+            placed = info.annotated(member.annotations)
+            yield MemberOutcome(placed, member.node_name, member.message, member.reserved, domains)
 
 
 def admits_all(decision: GroupDecision) -> bool:

@@ -16,8 +16,9 @@ import numpy as np
 from pydantic import ValidationError
 
 from extender.errors import BindingFailed, ConfigurationError
+from extender.framework.annotations import AnnotationRule, choose_annotations
 from extender.framework.permit import BindRule, OfflinePermits, ReserveRule
-from extender.framework.plugin import FILTER, POST_FILTER, PRE_ENQUEUE, QUEUE_SORT, SCORE
+from extender.framework.plugin import BIND, FILTER, POST_FILTER, PRE_ENQUEUE, QUEUE_SORT, SCORE
 from extender.framework.rules import Check, PostFilter, Predicate, PreEnqueueRule, Priority, QueueSort
 from extender.offline.answers import Documented
 from extender.offline.state import ClusterState
@@ -184,6 +185,23 @@ def _bind(trial: RuleTrial, rule: ReserveRule | BindRule, pods: Sequence[PodInfo
                     trial.refused[str(error)] += 1
 
 
+def _choose(trial: RuleTrial, rule: AnnotationRule, pods: Sequence[PodInfo], table: Table) -> None:
+    """Lets a Bind rule choose for each pod, on the first node that the rule does not refuse for the pod."""
+    for pod in pods:
+        refusal = ""
+        with table.hypothetically(removed=[pod.uid]):
+            for row in table.nodes.rows.tolist():
+                try:
+                    chosen = choose_annotations([rule], pod, row, table)
+                except BindingFailed as error:
+                    refusal = refusal or str(error)
+                else:
+                    trial.answers[f"writes {', '.join(map('='.join, chosen)) or 'no annotation'}"] += 1
+                    break
+            else:
+                trial.refused[refusal or "there is no node"] += 1
+
+
 _KINDS = {FILTER: "predicate", SCORE: "priority"}
 _AT: Mapping[str, Callable[[RuleTrial, Any, Sequence[PodInfo], Table], None]] = {
     FILTER: _filter,
@@ -191,4 +209,5 @@ _AT: Mapping[str, Callable[[RuleTrial, Any, Sequence[PodInfo], Table], None]] = 
     PRE_ENQUEUE: _pre_enqueue,
     QUEUE_SORT: _queue_sort,
     POST_FILTER: _post_filter,
+    BIND: _choose,
 }

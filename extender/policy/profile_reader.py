@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from extender.framework.plugin import (
+    BIND,
     FILTER,
     PERMIT,
     POST_BIND,
@@ -52,7 +53,6 @@ from extender.runtime.text import with_suggestion
 from extender.table.features import FeatureGates, VersionChoices, features_of
 
 MULTI_POINT = "multiPoint"
-BIND = "bind"
 POINTS_OF_THE_LOOP = frozenset((QUEUE_SORT, PRE_ENQUEUE, POST_FILTER, RESERVE, PRE_BIND, BIND))
 # The loop always binds pods itself, so a profile cannot disable this plugin.
 ALWAYS_RUNNING = frozenset(("DefaultBinder",))
@@ -275,6 +275,7 @@ class _ProfileReader:
             queue_sort=self._queue_sort(),
             post_filter=self._rules_at(POST_FILTER),
             permit=self._rules_at(RESERVE) + self._rules_at(PERMIT),
+            bind=self._rules_at(BIND),
             pre_bind=self._rules_at(PRE_BIND),
             post_bind=self._rules_at(POST_BIND),
             unsupported=tuple(self._unsupported()),

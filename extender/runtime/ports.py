@@ -91,13 +91,22 @@ class Telemetry:
         """Called after the policy was read again. If that failed, the earlier policy is still used."""
 
 
+Annotations = tuple[tuple[str, str], ...]
+"""Pairs of a key and a value."""
+
+
 class Binding(NamedTuple):
-    """A pod and the node that it gets (v1.Binding). The UID keeps a recreated pod of the same name from being bound."""
+    """A pod and the node that it gets (v1.Binding). The UID keeps a recreated pod of the same name from being bound.
+
+    Attributes:
+        annotations: what users' Bind rules chose. The API server adds it to the pod's annotations in the same write.
+    """
 
     namespace: str
     name: str
     uid: str
     node: str
+    annotations: Annotations = ()
 
     @property
     def key(self) -> str:

@@ -34,13 +34,18 @@ from math import inf
 from struct import Struct
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from extender.errors import ClusterError, Refused
 from extender.runtime.clock import Clock, SystemClock
 from extender.runtime.ports import LONG_AGO, Binding
 
 SLOTS = 2048
 _RETRY_SECONDS = 1.0
-_SLOT_BYTES = 1024
+_SLOT_BYTES = 4096
+# The room in a slot for the annotations of a Binding: the names of pod and node, and the UID, take at most 700 bytes.
+MOST_ANNOTATION_BYTES = 3072
+_RECORDS: msgspec.msgpack.Decoder[Binding | str] = msgspec.msgpack.Decoder(Binding | str)
 _FREE, _IN_FLIGHT, _UNKNOWN = 0, 1, 2
 _HEAD = Struct("<BHd")  # a slot's state, text length and deadline; the state, one byte, is written last
 _DEADLINE = Struct("<d")
@@ -196,7 +201,7 @@ class UnsettledWrites:
     # ---- memory
 
     def _note(self, write: Binding | str) -> int:
-        text = ("\0".join(write) if isinstance(write, Binding) else write).encode()
+        text = msgspec.msgpack.encode(write)
         if len(text) > _SLOT_BYTES - _HEAD.size:
             raise Refused("write not sent: its names are too long to be recorded", 503)
         try:
@@ -212,8 +217,7 @@ class UnsettledWrites:
 
     def _read(self, slot: int, length: int) -> Binding | str:
         start = slot * _SLOT_BYTES + _HEAD.size
-        parts = self._memory[start : start + length].decode().split("\0")
-        return Binding(*parts) if len(parts) > 1 else parts[0]
+        return _RECORDS.decode(self._memory[start : start + length])
 
     def _keep(self, slot: int, write: Binding | str, deadline: float) -> None:
         start = slot * _SLOT_BYTES

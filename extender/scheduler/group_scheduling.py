@@ -350,7 +350,8 @@ class GroupScheduler:
             for pod in waiting
             if pod.uid in placed and isinstance(detail := details[pod.uid], Chosen)
         }
-        errors = placing.cache.assume_all([(pod.info, detail.node_name) for pod, detail in chosen.values()], may_bind)
+        places = [(pod.info, detail.node_name, detail.annotations) for pod, detail in chosen.values()]
+        errors = placing.cache.assume_all(places, may_bind)
         failures = {uid: Failure(f"assume: {error}") for uid, error in errors.items()}
         assumed: dict[str, AssumedPod] = {}
         for uid in may_bind(chosen.keys() - errors.keys()):

@@ -89,6 +89,9 @@ class Extender:
 
     def bind(self, binding: Binding, check: Check) -> None:
         """Lets the extender bind the pod. Raises Refused or OutcomeUnknown, as a ports.Binder does."""
+        if binding.annotations:  # a bound pod without them would not have what the rules chose
+            keys = ", ".join(key for key, _ in binding.annotations)
+            raise Refused(f"its bindVerb cannot write the annotations of Bind rules ({keys}); nothing was sent", 400)
         body = self.post(self.config.bind_verb, wire_client.encode_binding_args(binding), check)
         try:
             error = self._read(lambda: wire_client.decode_binding_result(body))

@@ -26,7 +26,7 @@ from functools import partial
 
 from extender.cache.cache import Cache
 from extender.engine.decide import SchedulingCycle
-from extender.engine.decision import Chosen, Failure
+from extender.engine.decision import Chosen, Failure, rejected
 from extender.errors import (
     BindingFailed,
     ClusterError,
@@ -41,13 +41,14 @@ from extender.errors import (
 )
 from extender.framework.permit import BindRule, Permit, Permits
 from extender.framework.plugin import error_prefix
-from extender.framework.status import NO_REJECTION, Rejection
+from extender.framework.status import NO_REJECTION
 from extender.model.devices import ResourceClaim
+from extender.model.pod import Pod
 from extender.queue.entries import Entity, GroupOutcome, QueuedGroup, QueuedPod
 from extender.queue.priority_queue import PriorityQueue
 from extender.runtime.clock import NO_LIMIT, Clock, Deadline, TimeLimit
 from extender.runtime.going_on import going_on
-from extender.runtime.ports import Binder, Binding, Nominating
+from extender.runtime.ports import Annotations, Binder, Binding, Nominating
 from extender.scheduler.open_binds import OpenBinds
 from extender.scheduler.preemption import Nominations, PreemptionExecutor
 from extender.scheduler.scheduler_ports import Attempt, AttemptResult, Events, SchedulerTelemetry, Statuses, Workers
@@ -76,6 +77,7 @@ class AssumedPod:
 
     Attributes:
         began_at: the start of the attempt, in monotonic seconds.
+        annotations: what users' Bind rules chose.
         reservations: the reservations for the pod on the node, in the order in which they were made.
         permit: the answers of users' Reserve and Permit rules; None if there are no such rules.
         pre_bind, post_bind: users' rules that run just before, and just after, the pod is bound.
@@ -85,12 +87,18 @@ class AssumedPod:
     pod: QueuedPod
     node_name: str
     began_at: float
+    annotations: Annotations = ()
     reservations: Sequence[Reservation] = ()
     permit: Permit | None = None
     pre_bind: Sequence[BindRule] = ()
     post_bind: Sequence[BindRule] = ()
     timer: PodTimer = UNTIMED
     quorum: Awaited | None = None
+
+    @property
+    def described(self) -> Pod:
+        """The pod as users' rules see it from Reserve to PostBind."""
+        return self.pod.info.annotated(self.annotations).pod
 
     @property
     def needs_only_binding(self) -> bool:
@@ -135,7 +143,7 @@ class Placing:
     def assume_and_reserve(self, pod: QueuedPod, chosen: Chosen, began_at: float) -> AssumedPod | Failure:
         """Assumes the pod and reserves what it needs. If anything fails, undoes both."""
         try:
-            self.cache.assume(pod.info, chosen.node_name)
+            self.cache.assume(pod.info, chosen.node_name, annotations=chosen.annotations)
         except ExtenderError as error:  # the node or the pod may have been deleted just now
             return Failure(f"assume: {error}")
         return self.reserve(pod, chosen, began_at)
@@ -157,7 +165,8 @@ class Placing:
                     with timer.plugin(RESERVE, plugin):
                         reservation.take()
                     plugin = ""
-            permit = self.permits.run(profile.permit, pod.info.pod, chosen.node_name, timer.plugin)
+            described = pod.info.annotated(chosen.annotations).pod
+            permit = self.permits.run(profile.permit, described, chosen.node_name, timer.plugin)
             timer.passed(RESERVE, PERMIT)
             if permit is not None:
                 self._reject_if_outdated(permit)
@@ -169,7 +178,7 @@ class Placing:
         finally:
             timer.report()
         bind_rules = profile.pre_bind, profile.post_bind
-        return AssumedPod(pod, chosen.node_name, began_at, reservations, permit, *bind_rules, timer)
+        return AssumedPod(pod, chosen.node_name, began_at, chosen.annotations, reservations, permit, *bind_rules, timer)
 
     def undo(self, pod: QueuedPod, reservations: Sequence[Reservation]) -> None:
         """Undoes the reservations of an assumed pod, and removes the pod from its node."""
@@ -409,7 +418,7 @@ class BindingCycle:
         if assumed.pre_bind:
             self.queue.record_events_again(pod.uid)
         try:
-            self.permits.run_bind_rules(assumed.pre_bind, pod.pod, assumed.node_name, timed)
+            self.permits.run_bind_rules(assumed.pre_bind, assumed.described, assumed.node_name, timed)
             self.waiting.leave(pod)
         except Exception as error:  # whatever the error is, nothing may stay reserved
             self._fail(assumed, error, PRE_BIND)
@@ -446,7 +455,7 @@ class BindingCycle:
         try:
             # A queued "unschedulable" status must not be written after the bind.
             self.statuses.withdraw(pod)
-            self._post(assumed, Binding(pod.namespace, pod.name, pod.uid, node_name))
+            self._post(assumed, Binding(pod.namespace, pod.name, pod.uid, node_name, assumed.annotations))
         except OutcomeUnknown as error:
             _log.warning("bind got no answer pod=%s node=%s reason=%r", pod.key, node_name, str(error))
             self._leave_to_watch(assumed, error)
@@ -465,7 +474,7 @@ class BindingCycle:
         note = f"Successfully assigned {pod.namespace}/{pod.name} to {node_name}"
         self.events.record(pod, "Normal", "Scheduled", "Binding", note)
         with suppress(BindingFailed):  # the node may have been deleted just now
-            self.permits.run_bind_rules(assumed.post_bind, pod, node_name)
+            self.permits.run_bind_rules(assumed.post_bind, assumed.described, node_name)
 
     def _post(self, assumed: AssumedPod, binding: Binding) -> None:
         """Posts the Binding. Measures for every pod, not only for a sample, how long the API server takes."""
@@ -591,9 +600,7 @@ def failure_of(error: Exception, point: str = "", plugin: str = "") -> Failure:
         point: the extension point where the error was raised; "" for the wait at Permit.
         plugin: the in-tree plugin that raised it; "" if none did.
     """
-    if isinstance(error, BindingFailed) and error.plugin:
-        rejection = Rejection(unschedulable=frozenset((error.plugin,)))
-        return Failure(str(error) if point == PRE_BIND else f"0/1 nodes are available: 1 {error}.", rejection)
-    # The message of a BindingFailed names the plugin already.
-    named = isinstance(error, BindingFailed) or not plugin
-    return Failure(str(error) if named else f"{error_prefix(point, plugin)}{error}")
+    if isinstance(error, BindingFailed):  # its message names the plugin already
+        failure = rejected(error)
+        return replace(failure, message=str(error)) if point == PRE_BIND else failure
+    return Failure(f"{error_prefix(point, plugin)}{error}" if plugin else str(error))

@@ -5,7 +5,7 @@ It is computed once: pods of one template share the values that were computed fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from math import inf
 from typing import Any, Generic, NamedTuple, TypeVar
 from weakref import ref
@@ -135,6 +135,10 @@ class PodInfo:
     def sort_key(self) -> str:
         """A key that sorts pods by namespace and name; comparing it is faster than comparing tuples."""
         return f"{self.pod.namespace}\0{self.pod.name}"
+
+    def annotated(self, annotations: Collection[tuple[str, str]]) -> PodInfo:
+        """Returns the pod with these annotations in addition to its own."""
+        return PodInfo(self.pod.annotated(annotations)) if annotations else self
 
     def precompute(self) -> None:
         """Computes every value that a table reads from a placed pod, so that a malformed pod fails here.

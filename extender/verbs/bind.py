@@ -40,6 +40,7 @@ from extender.errors import (
 )
 from extender.extender_v1.codec import decode_binding_args, encode
 from extender.extender_v1.messages import ExtenderBindingArgs, ExtenderBindingResult
+from extender.framework.annotations import choose_annotations
 from extender.framework.find_fit import find_fit
 from extender.framework.permit import Permit, Permits
 from extender.framework.profile import Profile, Profiles
@@ -47,7 +48,7 @@ from extender.framework.status import Refusal, unresolvable
 from extender.model.pod import Pod
 from extender.plugins.dynamic_resources import DynamicResourcesFilter
 from extender.runtime.clock import NO_DEADLINE, NO_LIMIT, Clock, Deadline, SystemClock, TimeLimit
-from extender.runtime.ports import Binder, Binding, Check, Telemetry, always
+from extender.runtime.ports import Annotations, Binder, Binding, Check, Telemetry, always
 from extender.table import PodInfo, Table
 from extender.verbs.group_members import without_nominated_siblings
 from extender.verbs.group_quorum import GroupQuorum
@@ -56,6 +57,7 @@ from extender.verbs.verb import Confirmation, Summary, repeated_without_late_rul
 BOUND = ExtenderBindingResult()
 UNFIT = "no longer fits: "
 NODE_DELETED = unresolvable("", "the node was deleted")
+_FOR_BIND_RULES = ", so Bind rules cannot choose what to bind it with"
 _BEING_DELETED = "is being deleted"
 
 
@@ -258,10 +260,12 @@ class Bind:
         if info is None:
             if checked:
                 return self._end("refused", f"no pod {binding.key} with UID {binding.uid} is known")
+            if any(profile.bind for profile in self._profiles.all):
+                return self._end("refused", f"no pod {binding.key} with UID {binding.uid} is known{_FOR_BIND_RULES}")
             return self._post_first(binding)
-        if not checked:
-            return self._bind_unchecked(info, binding)
         profile = self._profile_of(info.pod)
+        if not checked:
+            return self._bind_unchecked(info, binding, profile)
         end_of_waits = self._end_of_waits(profile)
         with self._quorum.uncounted(info, binding.node):
             failure = self._make_ready(info, profile, binding.node, deadline)
@@ -273,10 +277,11 @@ class Bind:
             except BindingFailed as error:
                 self._forget(info.uid)
                 return self._end("refused", str(error))
-        result = self._post_first(binding)
+        described = self._assumed(info)
+        result = self._post_first(self._with_annotations(binding))
         if not result.error:
             with suppress(BindingFailed):  # the node may have been deleted just now
-                self._permits.run_bind_rules(profile.post_bind, info.pod, binding.node)
+                self._permits.run_bind_rules(profile.post_bind, described, binding.node)
         return result
 
     def _end_of_waits(self, profile: Profile) -> Deadline:
@@ -289,7 +294,9 @@ class Bind:
             return NO_DEADLINE
         return self._permit_wait.deadline(self._quorum.most_seconds)
 
-    def _bind_unchecked(self, info: PodInfo, binding: Binding) -> ExtenderBindingResult:
+    def _bind_unchecked(self, info: PodInfo, binding: Binding, profile: Profile) -> ExtenderBindingResult:
+        if profile.bind:
+            return self._end("refused", f"the cluster is not fully known yet{_FOR_BIND_RULES}")
         try:
             self._cache.assume(info, binding.node)
         except ExtenderError as error:
@@ -317,25 +324,44 @@ class Bind:
         return None
 
     def _assume(self, info: PodInfo, profile: Profile, node: str, deadline: Deadline) -> Refusal | None:
-        """Assumes the pod on the node if it still fits there; returns the refusal if it does not."""
+        """Assumes the pod on the node if it still fits there; returns the refusal if it does not.
 
-        def check(table: Table) -> Refusal | None:
-            return self._check(profile, info, node, table, deadline)
+        The pod is assumed with what Bind rules choose. If another pod was assumed in the meantime, they choose again.
+        Raises BindingFailed if such a rule rejects the pod.
+        """
+
+        def check(table: Table) -> Refusal | Annotations:
+            refusal = self._check(profile, info, node, table, deadline)
+            if refusal is not None:
+                return refusal
+            with table.until(deadline):
+                return choose_annotations(profile.bind, info, table.nodes.row_of[node], table)
 
         return repeated_without_late_rule(lambda: self._cache.assume(info, node, check))
 
     def _permit(self, info: PodInfo, profile: Profile, node: str, deadline: Deadline) -> None:
         """Waits until users' rules allow the bind. If one refuses, raises BindingFailed; the pod stays assumed."""
         try:
-            permit = self._permits.run(profile.permit, info.pod, node, deadline=deadline)
+            described = self._assumed(info)
+            permit = self._permits.run(profile.permit, described, node, deadline=deadline)
             if permit is not None and not permit.ready():
                 self._permit_wait.wait(permit)
-            self._permits.run_bind_rules(profile.pre_bind, info.pod, node)
+            self._permits.run_bind_rules(profile.pre_bind, described, node)
         except BindingFailed:
             raise
         except BaseException:
             self._forget(info.uid)
             raise
+
+    def _assumed(self, info: PodInfo) -> Pod:
+        """Returns the pod as it is assumed: with the annotations that Bind rules chose."""
+        placement = self._cache.placement(info.uid)
+        return placement.info.pod if placement is not None else info.pod
+
+    def _with_annotations(self, binding: Binding) -> Binding:
+        """Returns the Binding with the annotations with which the pod is assumed, or was bound by this process."""
+        placement = self._cache.placement(binding.uid)
+        return binding if placement is None else binding._replace(annotations=placement.annotations)
 
     def _post_first(self, binding: Binding) -> ExtenderBindingResult:
         try:
@@ -347,12 +373,20 @@ class Bind:
     # ---- cases in which the pod is bound
 
     def _confirm(self, binding: Binding) -> ExtenderBindingResult:
-        """Posts the Binding of a bound pod again, because a restored API server may have lost it."""
+        """Posts the Binding of a bound pod again, because a restored API server may have lost it.
+
+        If an earlier process bound the pod, what Bind rules chose is known only from the pod. A Binding without it
+        would be wrong if the API server has lost the first one, so none is posted.
+        """
+        again = self._with_annotations(binding)
+        info = self._cache.find_pod(binding.uid, binding.key)
+        if not again.annotations and info is not None and self._profile_of(info.pod).bind:
+            return self._end("already_bound")
         # This restarts the pod's time to live, unless the pod was deleted in the meantime.
         with suppress(IllegalTransition):
             self._cache.finish_binding(binding.uid)
         try:
-            self._send(binding)
+            self._send(again)
         except OutcomeUnknown as error:
             return self._end("unknown", str(error))
         except Refused as error:  # the answer is an error, so that kube-scheduler tries the pod again
@@ -397,7 +431,7 @@ class Bind:
         except IllegalTransition:
             return self._end("refused", "its earlier bind has just expired; try again")
         try:
-            return self._post(binding)
+            return self._post(self._with_annotations(binding))
         except (Conflict, NotFound) as error:
             # The API server checks for a deletion first, so this error does not say whether the pod is bound.
             if _BEING_DELETED in str(error):

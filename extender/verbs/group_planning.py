@@ -175,9 +175,10 @@ class Plan:
         """
         placed = self._on_nodes(uids)
         for info, node in placed:
-            for obj in self.decisions[info.uid].reserved:
+            decision = self.decisions[info.uid]
+            for obj in decision.reserved:
                 trial.set_object(obj)
-            trial.place(info, node)
+            trial.place(info.annotated(decision.annotations), node)
         return [info.uid for info, _ in placed]
 
     def _on_nodes(self, uids: Container[str]) -> list[tuple[PodInfo, str]]:

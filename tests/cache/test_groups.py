@@ -77,14 +77,14 @@ def test_a_member_goes_through_its_states() -> None:
 
 def test_all_are_assumed_at_once() -> None:
     cache, members = given(member("a"), member("b"))
-    assert cache.assume_all([(each, "n") for each in members], lambda uids: uids) == {}
+    assert cache.assume_all([(each, "n", ()) for each in members], lambda uids: uids) == {}
     assert uids(cache.groups.get(KEY)) == {"assumed": ["a", "b"]}
 
 
 @pytest.mark.parametrize(("at_least", "assumed"), [(1, ["a"]), (2, [])])
 def test_none_is_assumed_if_too_few_can_be(at_least: int, assumed: list[str]) -> None:
     cache, (a, b) = given(member("a"), member("b"))
-    errors = cache.assume_all([(a, "n"), (b, "gone")], lambda uids: uids if len(uids) >= at_least else ())
+    errors = cache.assume_all([(a, "n", ()), (b, "gone", ())], lambda uids: uids if len(uids) >= at_least else ())
     assert [type(error) for error in errors.values()] == [UnknownNode]
     assert uids(cache.groups.get(KEY)).get("assumed", []) == assumed
 

@@ -27,7 +27,7 @@ GROUP = msgspec.convert(make_pod_group("g", 1), PodGroup)
         ("placement", lambda cache: cache.placement("p")),
         ("assume", lambda cache: cache.assume(PodInfo(POD), "n")),
         ("ask assume", lambda cache: cache.assume(PodInfo(POD), "n", lambda _: None)),
-        ("assume_all", lambda cache: cache.assume_all([(PodInfo(POD), "n")], lambda uids: uids)),
+        ("assume_all", lambda cache: cache.assume_all([(PodInfo(POD), "n", ())], lambda uids: uids)),
         ("nominate", lambda cache: cache.nominate("p", "n")),
         ("nominated_node", lambda cache: cache.nominated_node("p")),
         ("observed", lambda cache: cache.observed("Node", "n")),

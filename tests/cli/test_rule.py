@@ -137,7 +137,18 @@ def test_what_rules_print_is_no_part_of_the_answer(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "kind",
-    ["predicate", "priority", "pre_enqueue", "queue_sort", "post_filter", "reserve", "permit", "pre_bind", "post_bind"],
+    [
+        "predicate",
+        "priority",
+        "pre_enqueue",
+        "queue_sort",
+        "post_filter",
+        "reserve",
+        "permit",
+        "bind",
+        "pre_bind",
+        "post_bind",
+    ],
 )
 def test_a_new_rule_of_each_kind_runs_and_its_policy_names_it(kind: str, tmp_path: Path) -> None:
     assert run("new", f"new_{kind}", "--kind", kind, "--folder", str(tmp_path)).exit_code == 0

@@ -260,4 +260,5 @@ def test_quota_gate() -> None:
 
 def test_every_example_has_a_test() -> None:
     tested = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
+    tested |= {path.stem.removeprefix("test_") for path in Path(__file__).parent.glob("test_*.py")}
     assert {path.stem for path in FILES} <= tested

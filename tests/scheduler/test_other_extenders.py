@@ -6,6 +6,7 @@ import pytest
 
 from extender.app.loop import extenders_of, sent_whole
 from extender.cache.cache import Cache
+from extender.errors import ExtenderRefused
 from extender.model.extender_config import ExtenderConfig
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Binding, Telemetry
@@ -56,6 +57,9 @@ def test_the_pod_that_is_bound_is_the_assumed_one() -> None:
         binder.bind(Binding("default", "p", pod.uid, "n"))
         binder.bind(Binding("default", "other", "another", "n"))
         assert [request["PodName"] for request in fake.requests("bind")] == ["p"]
+        with pytest.raises(ExtenderRefused, match="cannot write the annotations of Bind rules \\(slot\\)"):
+            binder.bind(Binding("default", "p", pod.uid, "n", (("slot", "1"),)))
+        assert len(fake.requests("bind")) == 1
     assert [uid for uid, _ in bound.bound] == ["another"]
     ExtenderBinder(bound, Extenders(), cache.placement).bind(Binding("default", "p", pod.uid, "n"))
     assert [uid for uid, _ in bound.bound] == ["another", pod.uid]

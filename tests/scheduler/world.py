@@ -301,7 +301,8 @@ class World:
             raise NotFound(f"pods {binding.name} not found", 404)
         if pod.node_name:
             raise Conflict(f"pod {binding.name} is already assigned", 409)
-        self.put_object(pod.placed_on(binding.node))
+        bound = pod.placed_on(binding.node)
+        self.put_object(bound.annotated(binding.annotations) if binding.annotations else bound)
 
     def failed(self, pod: Pod, reason: str, message: str, nominated_node: NominatedNode) -> None:
         node_name = "" if nominated_node is Nominating.CLEAR else nominated_node

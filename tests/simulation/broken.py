@@ -16,7 +16,7 @@ from extender.framework.status import Refusal
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.runtime.clock import Deadline
-from extender.runtime.ports import LONG_AGO, Binder
+from extender.runtime.ports import LONG_AGO, Annotations, Binder
 from extender.scheduler.device_reservations import ClaimReservation, DeviceClaims
 from extender.scheduler.volume_reservations import VolumeReservation, Volumes
 from extender.table import PodInfo
@@ -59,8 +59,10 @@ class OpenDoor:
 class UnassumingCache(WitnessedCache):
     """Counts no pod before the watch delivers it."""
 
-    def assume(self, info: PodInfo, node_name: str, check: NodeCheck | None = None) -> Refusal | None:
-        refusal = super().assume(info, node_name, check)
+    def assume(
+        self, info: PodInfo, node_name: str, check: NodeCheck | None = None, annotations: Annotations = ()
+    ) -> Refusal | None:
+        refusal = super().assume(info, node_name, check, annotations)
         if refusal is None:
             self.forget(info.uid)
         return refusal

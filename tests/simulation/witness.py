@@ -15,7 +15,7 @@ from extender.framework.status import Refusal
 from extender.model.kinds import KINDS
 from extender.model.meta import Object
 from extender.runtime.clock import NO_DEADLINE, Clock, Deadline
-from extender.runtime.ports import LONG_AGO
+from extender.runtime.ports import LONG_AGO, Annotations
 from extender.runtime.unsettled import Settlement
 from extender.table import PodInfo, Table
 from extender.web.metrics import Metrics
@@ -67,10 +67,12 @@ class WitnessedCache(Cache):
         with super().snapshot(reader, deadline) as table:
             yield table
 
-    def assume(self, info: PodInfo, node_name: str, check: NodeCheck | None = None) -> Refusal | None:
+    def assume(
+        self, info: PodInfo, node_name: str, check: NodeCheck | None = None, annotations: Annotations = ()
+    ) -> Refusal | None:
         at_snapshot = self._at_snapshot.get(self.simulation.current) if check is None else None
         knowledge = at_snapshot or self.knowledge()
-        refusal = super().assume(info, node_name, check)
+        refusal = super().assume(info, node_name, check, annotations)
         if refusal is None:
             self.judge.known[self.process.name, info.uid] = knowledge
         return refusal

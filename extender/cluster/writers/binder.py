@@ -43,11 +43,12 @@ class ApiBinder:
         self._client = client
 
     def bind(self, binding: Binding, check: Check = always) -> None:
-        namespace, name, uid, node = binding
+        namespace, name, uid, node, annotations = binding
+        chosen = {"annotations": dict(annotations)} if annotations else {}
         body = {
             "apiVersion": "v1",
             "kind": "Binding",
-            "metadata": {"name": name, "namespace": namespace, "uid": uid},
+            "metadata": {"name": name, "namespace": namespace, "uid": uid, **chosen},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
         path = f"/api/v1/namespaces/{_quoted(namespace)}/pods/{_quoted(name)}/binding"

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from msgspec.structs import asdict, replace
 
 from extender.errors import MalformedCluster
+from extender.model.formats import HUGE_PAGES
 from extender.model.meta import LabelSelector, LabelSelectorRequirement, Object
 from extender.model.pod import (
     Affinity,
@@ -32,7 +33,6 @@ from extender.model.requests import container_totals, is_pod_level
 from extender.model.workloads import PriorityClass, ResourceQuota, RuntimeClass, TimedToleration
 from extender.offline.manifests import limit_ranges
 from extender.offline.manifests.validation import placement, resources
-from extender.offline.manifests.validation.formats import HUGE_PAGES
 from extender.snapshots.objects import DEFAULT_SCHEDULER, SYSTEM_CLASSES, admitted_priority, refused, with_ports
 from extender.table.object_index import Objects
 

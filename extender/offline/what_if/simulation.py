@@ -337,7 +337,7 @@ class Simulation:
 
     def _place(self, info: PodInfo, chosen: Chosen) -> None:
         reserve(self.state, info.pod, chosen)
-        placed = self._placed(info, chosen.node_name)
+        placed = self._placed(info.annotated(chosen.annotations), chosen.node_name)
         self.state.add_info(placed)
         key = info.pod.key
         self.log.placements[key] = Placement(key, chosen.node_name, self._previous_nodes.get(key))

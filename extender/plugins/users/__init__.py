@@ -3,6 +3,7 @@
 Start with `predicate`. `function` reads the signature, and `rule_calls` calls the function with a time limit.
 """
 
+from extender.plugins.users.bind import bind
 from extender.plugins.users.function import RuleFunction, custom_rules, put_in_force
 from extender.plugins.users.live_host import LiveHost
 from extender.plugins.users.post_filter import Nominate, post_filter
@@ -13,7 +14,7 @@ from extender.plugins.users.reserve import ReserveFunction, permit, post_bind, p
 from extender.plugins.users.rule_calls import OfflineHost
 
 DECORATORS = (
-    "@predicate, @priority, @pre_enqueue, @queue_sort, @post_filter, @reserve, @permit, @pre_bind or @post_bind"
+    "@predicate, @priority, @pre_enqueue, @queue_sort, @post_filter, @reserve, @permit, @bind, @pre_bind or @post_bind"
 )
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "PriorityFunction",
     "ReserveFunction",
     "RuleFunction",
+    "bind",
     "custom_rules",
     "permit",
     "post_bind",

@@ -9,9 +9,10 @@ import re
 from collections.abc import Iterator
 
 from extender.devices.cel.device_selectors import compilation_fault
+from extender.model import formats
 from extender.model.devices import DeviceClaim
 from extender.model.quantity import nano
-from extender.offline.manifests.validation import formats, placement, structure, types, volumes
+from extender.offline.manifests.validation import placement, structure, types, volumes
 from extender.offline.manifests.validation.tree import Fields, fields, items, join, names, texts, with_path
 
 _SPECS = {

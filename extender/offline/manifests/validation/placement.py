@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from extender.model import formats
 from extender.offline.manifests import schema
-from extender.offline.manifests.validation import formats
 from extender.offline.manifests.validation.tree import Fields, fields, items, join, texts, with_path
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

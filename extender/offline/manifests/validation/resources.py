@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
+from extender.model import formats
 from extender.model.pod import Pod, ResourceRequirements
 from extender.model.quantity import Quantity, milli_from_nano, nano, units_from_nano
 from extender.model.requests import container_totals, is_extended
-from extender.offline.manifests.validation import formats
 from extender.offline.manifests.validation.tree import Fields, fields, join, with_path
 
 Amounts = Mapping[str, Quantity]

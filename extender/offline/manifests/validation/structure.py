@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterator
 
 import msgspec
 
+from extender.model import formats
 from extender.model.meta import LabelSelector
 from extender.model.selectors import compile_selector
-from extender.offline.manifests.validation import formats, placement, resources, types, volumes
+from extender.offline.manifests.validation import placement, resources, types, volumes
 from extender.offline.manifests.validation.tree import Fields, fields, items, join, names, with_path
 
 _SELECTING = ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet")

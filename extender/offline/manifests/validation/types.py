@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
+from extender.model import formats
 from extender.offline.manifests import schema
-from extender.offline.manifests.validation import formats
 from extender.offline.manifests.validation.tree import Fields, join, with_path
 
 _INT32_MAX = 2**31 - 1

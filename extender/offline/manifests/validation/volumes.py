@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from extender.errors import MalformedQuantity
+from extender.model import formats
 from extender.model.quantity import nano
-from extender.offline.manifests.validation import formats
 from extender.offline.manifests.validation.placement import label_map, label_selector
 from extender.offline.manifests.validation.tree import Fields, fields, items, join, names, texts, with_path
 
