@@ -19,6 +19,7 @@ from urllib.parse import unquote_to_bytes
 
 import httptools
 
+_TLS_HANDSHAKE = b"\x16\x03"  # without an answer, the client would wait for its time-out
 _END_OF_HEAD = b"\r\n\r\n"
 _PIECE_BYTES = 64 * 1024
 _LARGEST_CACHED_HEAD_BYTES = 1024
@@ -123,6 +124,8 @@ class RequestParser:
         """Returns the head of the next request, None if more bytes are needed. Raises RequestRefused."""
         self._buffer = self._buffer.lstrip(b"\r\n")
         most, end = self._limits.head_bytes, self._buffer.find(_END_OF_HEAD)
+        if self._buffer.startswith(_TLS_HANDSHAKE):
+            raise RequestRefused(400, "the client speaks TLS, but this address speaks http")
         if end < 0 and len(self._buffer) <= most:
             return None
         end += len(_END_OF_HEAD)

@@ -163,3 +163,9 @@ def test_the_version_and_connection_header_decide_whether_another_request_may_fo
 ) -> None:
     field = b"Connection: " + connection + b"\r\n" if connection else b""
     assert parse_head(b"GET / HTTP/" + version + b"\r\nHost: t\r\n" + field + b"\r\n", 100).keep_alive is keep
+
+
+def test_a_tls_handshake_is_refused_at_once() -> None:
+    """kube-scheduler with enableHTTPS against http would else wait for httpTimeout, and name that as the error."""
+    with pytest.raises(RequestRefused, match="the client speaks TLS"):
+        read_all([b"\x16\x03\x01\x02\x00\x01\x00"])

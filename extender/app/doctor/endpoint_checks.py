@@ -110,10 +110,14 @@ def tls_advice(url: str, error: str, *, connected: bool = False) -> str:
     Args:
         connected: True if a connection was open, and ended before an answer.
     """
+    if "handshake operation timed out" in error:
+        return "TLS: the server does not take part in the handshake: it hangs, or use http in urlPrefix"
     if "timed out" in error:
         return ""
     if urlsplit(url).scheme != "https":
         return "TLS: the server may expect https: use https in urlPrefix, with tlsConfig" if connected else ""
+    if "certificate has expired" in error or "certificate is not yet valid" in error:
+        return "TLS: renew the server's certificate, for example with `extender certs`, and check the clocks"
     if "CERTIFICATE_VERIFY_FAILED" in error:
         return "TLS: take tlsConfig.caFile from the CA of the server's certificate, and a name that the certificate has"
     if any(words in error for words in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")):

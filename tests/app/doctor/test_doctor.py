@@ -609,6 +609,8 @@ def test_an_answer_that_was_made_without_a_rule_is_named(installation: Installat
     ("url", "error", "connected", "advice"),
     [
         ("https://a:1/x", "[SSL: CERTIFICATE_VERIFY_FAILED] self-signed", False, "take tlsConfig.caFile from the CA"),
+        ("https://a:1/x", "[SSL: CERTIFICATE_VERIFY_FAILED] certificate has expired", False, "renew the server's cert"),
+        ("https://a:1/x", "_ssl.c:989: The handshake operation timed out", False, "use http in urlPrefix"),
         ("https://a:1/x", "[SSL: WRONG_VERSION_NUMBER] wrong version", False, "the server speaks http"),
         ("https://a:1/x", "[SSL: TLSV13_ALERT_CERTIFICATE_REQUIRED]", True, "--client-ca signed"),
         ("http://a:1/x", "the connection was closed", True, "the server may expect https"),
