@@ -75,7 +75,7 @@ def apply(scenario: Scenario, simulation: Simulation) -> list[str]:
         for info in pods_of(state, target):
             simulation.remove(info)
     for target, count in scenario.scale:
-        simulation.add(_scaled(simulation, target, _checked_count(target, count)))
+        simulation.add(_scaled(simulation, target, _checked_count(target, count), notes))
     created: dict[str, str] = {}
     for template_or_manifest, replicas in scenario.create:
         if isinstance(template_or_manifest, Workload):
@@ -161,11 +161,15 @@ def _selected(state: ClusterState, selections: Sequence[str]) -> list[str]:
     return list(names)
 
 
-def _scaled(simulation: Simulation, target: str, count: int) -> list[PodInfo]:
+def _scaled(simulation: Simulation, target: str, count: int, notes: list[str]) -> list[PodInfo]:
     """Deletes surplus pods of a workload as its controller does; returns the pods that the controller would create."""
     state = simulation.state
     replicas = replicas_of(state, target)
     controller = controller_of(state, target)
+    if len({info.pod.controller for info in replicas.pods}) > 1:
+        notes.append(
+            f"{target}: a rollout is under way; its pods count as those of one ReplicaSet, and it does not go on"
+        )
     number = wanted(controller, count, len(replicas.pods))
     new = _replicas(replicas.template, replicas.missing(number, state.infos))
     if replicas.pods:

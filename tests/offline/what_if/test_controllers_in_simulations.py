@@ -148,6 +148,23 @@ def test_only_replicas_of_a_controlled_replica_set_are_counted_on_their_nodes(
     assert (list(result.pods) == ["default/young"]) is counts
 
 
+@pytest.mark.parametrize("sets", [("web-1", "web-1"), ("web-1", "web-2")], ids=["one ReplicaSet", "a rollout"])
+def test_a_rollout_is_said_not_to_go_on_when_its_deployment_is_scaled(sets: tuple[str, str]) -> None:
+    pods = [
+        make_pod(f"{owner}-{number}")
+        .label(**{"pod-template-hash": owner[-1]})
+        .owner("ReplicaSet", owner)
+        .node("na")
+        .obj()
+        for number, owner in enumerate(sets)
+    ]
+    notes = simulated(*NODES, *pods, scale=[("default/deploy/web", 1)]).notes
+    text = (
+        "default/deploy/web: a rollout is under way; its pods count as those of one ReplicaSet, and it does not go on"
+    )
+    assert list(notes) == ([text] if len(set(sets)) > 1 else [])
+
+
 ON_EVICTION = [{"type": "DisruptionTarget", "status": "True"}]
 
 
