@@ -295,9 +295,9 @@ def target(argument: str, namespace: str) -> str:
 
     An argument that begins with a namespace is returned unchanged.
     """
-    from extender.offline.controllers.workloads import KINDS
+    from extender.offline.controllers.workloads import is_workload
 
     first = argument.partition("/")[0].lower()
     if first in ("pod", "po", "pods"):
         return f"{namespace}/{argument.partition('/')[2]}"
-    return f"{namespace}/{argument}" if "/" not in argument or first in KINDS else argument
+    return f"{namespace}/{argument}" if "/" not in argument or is_workload(first) else argument

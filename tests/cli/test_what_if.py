@@ -113,12 +113,13 @@ def test_capacity_counts_the_pods_that_would_fit(cluster: str, pod: str) -> None
     }
 
 
-def test_room_for_more_replicas_of_a_workload(cluster: str) -> None:
-    answer = extender("capacity", "-n", "shop", "deploy/web", "--cluster", cluster, "-o", "json")
-    assert json.loads(answer.stdout)["pods"] == {"shop/deploy/web": 7}
+@pytest.mark.parametrize("kind", ["deploy", "Deployments", "deployment.apps"])
+def test_room_for_more_replicas_of_a_workload(kind: str, cluster: str) -> None:
+    answer = extender("capacity", "-n", "shop", f"{kind}/web", "--cluster", cluster, "-o", "json")
+    assert json.loads(answer.stdout)["pods"] == {f"shop/{kind}/web": 7}
     missing = extender("capacity", "deploy/none", "--cluster", cluster)
     assert (missing.returncode, missing.stdout) == (2, "")
-    assert "default/deploy/none has no pods in this cluster" in missing.stderr
+    assert "no Deployment default/none in this cluster" in missing.stderr
 
 
 @pytest.mark.parametrize(("limits", "status"), [([], 0), (["--max-moved", "1"], 0), (["--max-pending", "0"], 3)])
@@ -159,7 +160,7 @@ def test_a_running_pod_that_only_the_second_policy_evicts_fails_the_check(tmp_pa
     [
         pytest.param(["simulate", "--drain", "three"], "no node three", id="node"),
         pytest.param(["simulate", "--scale", "web"], "--scale web: expected [NAMESPACE/]KIND/NAME=N", id="scale"),
-        pytest.param(["simulate", "--scale", "deploy/x=2"], "default/deploy/x has no pods", id="workload"),
+        pytest.param(["simulate", "--scale", "deploy/x=2"], "no Deployment default/x in this cluster", id="workload"),
         pytest.param(["simulate", "-f", "/none"], "/none", id="no file"),
         pytest.param(["simulate", "--replicas", "5"], "--replicas needs -f FILE", id="replicas of none"),
         pytest.param(["simulate", "--add-node", "two=x"], "--add-node two=x: expected NODE=N", id="no number"),

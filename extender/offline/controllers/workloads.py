@@ -25,7 +25,7 @@ from extender.snapshots.objects import SYSTEM_CLASSES, to_pod
 from extender.table import PodInfo
 
 # kubectl's name for a kind of workload -> the kind.
-KINDS = {
+_KINDS = {
     "deploy": "Deployment",
     "deployment": "Deployment",
     "rs": "ReplicaSet",
@@ -34,6 +34,13 @@ KINDS = {
     "statefulset": "StatefulSet",
     "job": "Job",
     "rc": "ReplicationController",
+    "replicationcontroller": "ReplicationController",
+}
+_WITHOUT_REPLICAS = {
+    **dict.fromkeys(("ds", "daemonset"), "a DaemonSet has no number of pods, but one on each node that it selects"),
+    **dict.fromkeys(
+        ("cj", "cronjob"), "a CronJob has no pods of its own; name a Job of it, or give its manifest with -f"
+    ),
 }
 _DEPLOYMENT = "Deployment"
 _REVISION = "deployment.kubernetes.io/revision"
@@ -47,7 +54,17 @@ Controller = (
     | controllers.DaemonSet
     | controllers.Job
 )
-_BY_KIND: dict[str, type[Object]] = {name: getattr(controllers, name) for name in KINDS.values()}
+_BY_KIND: dict[str, type[Object]] = {name: getattr(controllers, name) for name in _KINDS.values()}
+
+
+def is_workload(word: str) -> bool:
+    """Returns True for a name that kubectl has for a built-in kind of workload, such as deploy or deployments.apps."""
+    return _singular(word) in {**_KINDS, **_WITHOUT_REPLICAS}
+
+
+def _singular(word: str) -> str:
+    name = word.lower().partition(".")[0]
+    return name if name in _KINDS or name in _WITHOUT_REPLICAS else name.removesuffix("s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +142,9 @@ def replicas_of(state: ClusterState, target: str) -> WorkloadReplicas:
 def controller_of(state: ClusterState, target: str) -> Controller | None:
     """Returns the object that the target names; None if it names a pod, or if the cluster lacks the object."""
     namespace, *kind, name = target.split("/")
-    if len(kind) != 1 or kind[0].lower() not in KINDS:
+    if len(kind) != 1 or (word := _singular(kind[0])) not in _KINDS:
         return None
-    of_kind = _BY_KIND[KINDS[kind[0].lower()]]
+    of_kind = _BY_KIND[_KINDS[word]]
     obj = state.objects.get(of_kind, f"{namespace}/{name}")
     return obj if isinstance(obj, Controller) else None
 
@@ -251,10 +268,13 @@ def pods_of(state: ClusterState, target: str) -> list[PodInfo]:
     """
     namespace, *kind, name = target.split("/")
     if not kind:
-        return [state.info(target)]
-    if len(kind) > 1 or kind[0].lower() not in KINDS:
-        raise ConfigurationError([f"{target}: expected NAMESPACE/KIND/NAME with a kind of {', '.join(KINDS)}"])
-    of_kind = KINDS[kind[0].lower()]
+        return [_pod(state, target)]
+    word = _singular(kind[0])
+    if fault := _WITHOUT_REPLICAS.get(word):
+        raise ConfigurationError([f"{target}: {fault}"])
+    if len(kind) > 1 or word not in _KINDS:
+        raise ConfigurationError([f"{target}: expected NAMESPACE/KIND/NAME with a kind of {', '.join(_KINDS)}"])
+    of_kind = _KINDS[word]
     owner_kind = ReplicaSet.__name__ if of_kind == _DEPLOYMENT else of_kind
 
     def workload_of(pod: Pod) -> str:
@@ -269,8 +289,17 @@ def pods_of(state: ClusterState, target: str) -> list[PodInfo]:
         stored = [(obj.namespace, obj.name) for obj in state.objects.all(_BY_KIND[of_kind]).values()]
         others = {name: f"{namespace}/{kind[0]}/{name}" for namespace, name in (*stored, *workloads.values()) if name}
         similar = did_you_mean([others[near] for near in nearest(name, others)])
-        raise UnknownPod(f"{target} has no pods in this cluster that could be copied or deleted{similar}")
+        raise UnknownPod(f"no {of_kind} {namespace}/{name} in this cluster, and no pod of it{similar}")
     return infos
+
+
+def _pod(state: ClusterState, key: str) -> PodInfo:
+    try:
+        return state.info(key)
+    except UnknownPod as error:
+        if key.partition("/")[0] in state.inhabited():
+            raise
+        raise UnknownPod(f"{error}; workloads are {', '.join(_KINDS)}, and others are given with -f") from None
 
 
 def workload_name(pod: Pod, state: ClusterState) -> str:

@@ -254,7 +254,7 @@ def test_a_workload_of_the_cluster_is_a_template() -> None:
     cluster = Cluster.from_objects([make_node("n").capacity(cpu="4").obj(), web.node("n").obj()])
     capacity = cluster.capacity(["default/deploy/web", make_pod("o").req(cpu="1").obj()], [2, 1])
     assert dict(capacity.pods) == {"default/deploy/web": 2, "Pod default/o": 1}
-    with pytest.raises(UnknownPod, match="default/deploy/db has no pods"):
+    with pytest.raises(UnknownPod, match="no Deployment default/db in this cluster"):
         cluster.capacity(["default/deploy/db"])
 
 

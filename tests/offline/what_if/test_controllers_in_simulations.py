@@ -250,7 +250,9 @@ def test_a_job_that_fails_takes_along_the_pods_that_wait() -> None:
 )
 def test_a_scaled_job_gets_no_more_pods_than_it_needs(spec: Object, status: Object, pods: int) -> None:
     job = {**workload("Job", 1, "1", **spec), "status": status}
-    assert len(simulated(*NODES, job, scale=[("default/job/web", 5)]).pods) == pods
+    result = simulated(*NODES, job, scale=[("default/job/web", 5)])
+    assert len(result.pods) == pods
+    assert any(f"its Job has {pods} of 5 pods" in note for note in result.notes) == (pods < 5)
 
 
 @pytest.mark.parametrize("kind", ["ReplicaSet", "StatefulSet", "Job"])

@@ -251,7 +251,12 @@ def test_workloads_are_made_and_deleted() -> None:
     [
         pytest.param({"drain": ["nowhere"]}, UnknownNode, "no node nowhere", id="node"),
         pytest.param({"cordon": ["a=b"]}, UnknownNode, "no node has the label a=b", id="label"),
-        pytest.param({"scale": [("default/deploy/x", 2)]}, UnknownPod, "default/deploy/x has no pods", id="workload"),
+        pytest.param(
+            {"scale": [("default/deploy/x", 2)]}, UnknownPod, "no Deployment default/x in this cluster", id="workload"
+        ),
+        pytest.param({"scale": [("default/cj/x", 2)]}, ConfigurationError, "name a Job of it", id="CronJob"),
+        pytest.param({"scale": [("default/daemonsets/x", 2)]}, ConfigurationError, "one on each node", id="DaemonSet"),
+        pytest.param({"delete": ["rollout/x"]}, UnknownPod, "and others are given with -f", id="another kind"),
         pytest.param({"delete": ["default/x"]}, UnknownPod, "no pod default/x", id="pod"),
         pytest.param({"delete": ["a/b/c/d"]}, ConfigurationError, "expected NAMESPACE/KIND/NAME", id="form"),
     ],
