@@ -23,7 +23,7 @@ from extender.framework.profile import Profile
 from extender.framework.rules import Check, PerNode, PerTemplate, Predicate, Scorer, Scores, Verdict
 from extender.framework.status import Code, Refusal
 from extender.table import PodInfo, Table
-from extender.table.journal import BEGINNING, FREE_VOLUMES, MOST_FOLLOWED, RESOURCES
+from extender.table.journal import FREE_VOLUMES, MOST_FOLLOWED, RESOURCES
 from extender.table.labels import BoolColumn, Rows
 from extender.table.podinfo import Group, of_one_template
 
@@ -85,9 +85,8 @@ class Ranking:
         self._fixed_scorers = [(scorer, weight) for scorer, weight in plain if not scorer.sees_pods]
         moving: list[Check | Scorer] = [*self._moving_checks, *(scorer for scorer, _ in self._moving_scorers)]
         self._by_resources = all(rule.sees_resources_only for rule in moving)
-        # id of a node's resources -> (True if the pod fits, its score)
-        self._remembered: dict[int, tuple[bool, int]] = {}
-        self._remembered_at = BEGINNING
+        # what a node offers, and what its pods request -> (True if the pod fits, its score)
+        self._remembered: dict[bytes, tuple[bool, int]] = {}
         self._run_all()
         self._use_all_other_rules()
 
@@ -166,20 +165,14 @@ class Ranking:
         """
         if not self._by_resources:
             return self._judge(rows)
-        distinct = self._table.distinct_resources
-        distinct.follow()
-        changed = distinct.changes.since(self._remembered_at, RESOURCES)
-        self._remembered_at = distinct.changes.now
-        if changed is None or len(self._remembered) > _MAX_REMEMBERED:
-            self._remembered.clear()
-        else:
-            for number in changed:
-                self._remembered.pop(number, None)
-        numbers = distinct.id_of[np.array(rows, np.intp)].tolist()
-        new = {number: row for number, row in zip(numbers, rows, strict=True) if number not in self._remembered}
+        nodes, remembered = self._table.nodes, self._remembered
+        keys = [nodes.allocatable[:, row].tobytes() + nodes.requested[:, row].tobytes() for row in rows]
+        if len(remembered) > _MAX_REMEMBERED:
+            remembered.clear()
+        new = {key: row for key, row in zip(keys, rows, strict=True) if key not in remembered}
         if new:
-            self._remembered.update(zip(new, self._judge(list(new.values())), strict=True))
-        return [self._remembered[number] for number in numbers]
+            remembered.update(zip(new, self._judge(list(new.values())), strict=True))
+        return [remembered[key] for key in keys]
 
     def _judge(self, rows: Sequence[int]) -> list[tuple[bool, int]]:
         row_array = np.array(rows, np.intp)

@@ -56,7 +56,7 @@ class Check:
         only: the names of the only possible nodes (upstream PreFilterResult); None means that all are possible.
         sees_pods: True if the verdict depends on placed pods, so preemption must check again with the victims removed.
         sees_own_pods_only: True if pods on other nodes never matter, and removing pods never makes the verdict worse.
-        sees_resources_only: True if the verdict is equal for all nodes with equal resources (`DistinctResources`).
+        sees_resources_only: True if the verdict is equal for all nodes with equal resources.
     """
 
     only: frozenset[str] | None = None
@@ -168,7 +168,7 @@ class Scorer:
 
     Attributes:
         sees_pods: True if the raw scores depend on placed pods.
-        sees_resources_only: True if the score is equal for all nodes with equal resources (`DistinctResources`).
+        sees_resources_only: True if the score is equal for all nodes with equal resources.
         normalises: True if `reduce` changes the scores, so the score of one row depends on the other rows.
     """
 

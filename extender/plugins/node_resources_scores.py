@@ -2,16 +2,14 @@
 
 An allocation is what nodes offer of each resource, and what their pods and this pod request. A strategy turns it into
 scores of 0..100: int64[column]. A resource does not count on a node that offers none of it.
-
-Scores are cached, which speeds up the scheduling of replicas: between two of them, usually only one node has changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,14 +22,17 @@ from extender.model.quantity import INT64_MAX
 from extender.model.requests import is_counted, is_scalar
 from extender.plugins.node_resources_fit import NAME
 from extender.table import PodInfo, Table
-from extender.table.distinct_resources import ResourceColumns, RuleOfResources
-from extender.table.journal import MOST_FOLLOWED, RESOURCES
+from extender.table.distinct_resources import ResourceColumns
 from extender.table.labels import BoolColumn, RowIndex, Rows
 from extender.table.node_columns import CPU, MEMORY, NONZERO_CPU, NONZERO_MEMORY
 
 _MAX_AMOUNT = 2**62  # more than any node has, but small enough that sums stay within an int64
+LARGEST_IN_FLOAT = 2**53 // 100  # up to this amount, float64 gives each whole percentage exactly
 _MAX_FACTOR = INT64_MAX // 100  # the largest amount that can be multiplied by a score
-_MAX_CACHED = 64
+
+
+Fractions = NDArray[np.float64]
+Amounts = NDArray[Any]  # float64 or int64, see `Allocation`
 
 
 class ResourceWeight(NamedTuple):
@@ -45,31 +46,32 @@ ResourceWeights = tuple[ResourceWeight, ...]
 CPU_AND_MEMORY = (ResourceWeight("cpu"), ResourceWeight("memory"))
 
 
-@dataclass(frozen=True, slots=True)
-class Allocation:
-    """The amounts that nodes offer and pods request, as arrays int64[resource, column] for the scoring strategies.
+class Allocation(NamedTuple):
+    """The amounts that nodes offer and pods take, as arrays [resource, column] for the scoring strategies.
 
-    A column is a node, or a set of nodes with equal resources.
+    The arrays are float64, in which NumPy divides three times as fast, unless an amount is above LARGEST_IN_FLOAT.
 
     Attributes:
-        weights: int64[resource, 1].
-        allocated: the requests of placed pods.
-        requested: the requests of placed pods and of the pod to be placed.
+        weights: [resource].
         allocatable: the amounts that nodes offer.
-        offered: bool[resource, column]: True if the node offers any of the resource.
+        used: [2, resource, column]: the requests of the placed pods, and these with the pod to be placed.
+        offered: bool[resource, column]: True if the node offers any of the resource; None if all are True.
         divisors: `allocatable`, with 1 in place of 0 to avoid division by 0.
-        all_offered: True if every element of `offered` is True.
         products_overflow: True if amounts times 100 need more than an int64, and have to be computed exactly.
     """
 
-    weights: Scores
-    allocated: Scores
-    requested: Scores
-    allocatable: Scores
-    offered: BoolColumn
-    divisors: Scores
-    all_offered: bool
+    weights: Amounts
+    allocatable: Amounts
+    used: Amounts
+    offered: BoolColumn | None
+    divisors: Amounts
     products_overflow: bool
+
+    @property
+    def requested(self) -> Amounts:
+        """The requests of the placed pods and of the pod to be placed."""
+        requested: Amounts = self.used[1]
+        return requested
 
 
 def allocation_of(
@@ -91,9 +93,7 @@ def allocation_of(
         index: the columns to return.
         nonzero: True if default requests are assumed for placed pods without requests.
     """
-    is_exact = table.features.behaviours.exact_score_fractions
-    weights: list[int] = []
-    amounts: list[int] = []
+    counted: list[tuple[int, int]] = []
     offers: list[tuple[Scores, Scores]] = []
     for resource in resources:
         amount = requests.get(resource.name, 0)
@@ -101,27 +101,27 @@ def allocation_of(
             continue
         offer = _offer(resource.name, table, columns, index, nonzero=nonzero)
         if offer is not None:
-            weights.append(resource.weight)
-            amounts.append(min(max(amount, 0), INT64_MAX if is_exact else _MAX_AMOUNT))
+            counted.append((resource.weight, amount))
             offers.append(offer)
-    shape = len(offers), len(columns.requested[0, index])
-    allocatable = np.array([offer[0] for offer in offers], np.int64).reshape(shape)
-    allocated = np.array([offer[1] for offer in offers], np.int64).reshape(shape)
-    offered = allocatable != 0
-    all_offered = bool(offered.all())
-    requested = allocated + np.array(amounts, np.int64)[:, np.newaxis]
+    is_exact = table.features.behaviours.exact_score_fractions
+    shape = len(offers), len(columns.requested[0][index])
+    dtype: type = np.float64 if table.nodes.largest_amount <= LARGEST_IN_FLOAT else np.int64
+    allocatable: Amounts = np.array([offer[0] for offer in offers], dtype).reshape(shape)
+    used: Amounts = np.empty((2, *shape), dtype)
+    for position, ((_, allocated), (_, amount)) in enumerate(zip(offers, counted, strict=True)):
+        used[0, position] = allocated
+        np.add(allocated, min(max(amount, 0), INT64_MAX if is_exact else _MAX_AMOUNT), out=used[1, position])
     overflows = False
-    if is_exact:
-        requested = np.where(requested < allocated, INT64_MAX, requested)
-        overflows = bool((np.maximum(requested, allocatable) > _MAX_FACTOR).any())
+    if is_exact and dtype is np.int64:
+        used[1][used[1] < used[0]] = INT64_MAX
+        overflows = bool((np.maximum(used[1], allocatable) > _MAX_FACTOR).any())
+    offered = None if allocatable.all() else allocatable != 0
     return Allocation(
-        weights=np.array(weights, np.int64)[:, np.newaxis],
-        allocated=allocated,
-        requested=requested,
+        weights=np.array([weight for weight, _ in counted], dtype),
         allocatable=allocatable,
+        used=used,
         offered=offered,
-        divisors=allocatable if all_offered else np.where(offered, allocatable, 1),
-        all_offered=all_offered,
+        divisors=allocatable if offered is None else np.where(offered, allocatable, 1),
         products_overflow=overflows,
     )
 
@@ -135,82 +135,19 @@ def _offer(
     """
     resource = table.nodes.resources.get(name)
     device_class = class_behind(name, table) if may_be_backed(name) else None
-    if device_class is None:
-        return None if resource is None else _in_columns(resource, columns, index, nonzero=nonzero)
-    devices, allocated_devices = devices_of(table).totals(device_class).at(np.arange(table.nodes.capacity)[index])
+    if device_class is not None:
+        devices, allocated_devices = devices_of(table).totals(device_class).at(np.arange(table.nodes.capacity)[index])
     if resource is None:
-        return devices, allocated_devices
-    allocatable, allocated = _in_columns(resource, columns, index, nonzero=nonzero)
+        return None if device_class is None else (devices, allocated_devices)
+    requested_as = _NONZERO.get(resource, resource) if nonzero else resource
+    allocatable, allocated = columns.allocatable[resource][index], columns.requested[requested_as][index]
+    if device_class is None:
+        return allocatable, allocated
     by_devices = allocatable == 0
     return np.where(by_devices, devices, allocatable), np.where(by_devices, allocated_devices, allocated)
 
 
-def _in_columns(resource: int, columns: ResourceColumns, index: RowIndex, *, nonzero: bool) -> tuple[Scores, Scores]:
-    requested_as = _NONZERO.get(resource, resource) if nonzero else resource
-    return columns.allocatable[resource][index], columns.requested[requested_as][index]
-
-
 _NONZERO = {CPU: NONZERO_CPU, MEMORY: NONZERO_MEMORY}
-
-
-@dataclass(slots=True)
-class _CachedScores:
-    """The scores of one rule for certain requests: int16[id], one for each id in `DistinctResources`.
-
-    `cursor`: the position in the journal of the last change that the scores include.
-    """
-
-    scores: NDArray[np.int16]
-    cursor: int
-
-
-class _ScoreCache:
-    """Caches the scores for one table, by rule and requests.
-
-    The first pod with certain requests stores only the key. The second pod stores the scores, because more such pods
-    are then likely.
-    """
-
-    def __init__(self, table: Table) -> None:
-        self.by_key: dict[Hashable, _CachedScores | None] = {}
-
-
-def cached_scores(
-    rule: Hashable,
-    resources: ResourceWeights,
-    requests: Mapping[str, int],
-    table: Table,
-    rows: Rows,
-    compute: RuleOfResources[np.int64],
-) -> Scores:
-    """Returns the scores that `compute` gives for `rows`: int64[len(rows)].
-
-    `rule`: names `compute` in the cache. The cache key is the rule, `resources`, and the requests for these resources.
-    """
-    # A single row is quick to compute, and the cache does not notice changes of devices.
-    if len(rows) == 1 or may_be_devices(resources):
-        return compute(table.nodes, rows)
-    key = rule, resources, tuple([requests.get(resource.name, 0) for resource in resources])
-    cache = table.reader(_ScoreCache).by_key
-    distinct = table.distinct_resources
-    occurred_before = key in cache
-    cached = cache.pop(key, None)
-    if not occurred_before:
-        if len(cache) >= _MAX_CACHED:
-            del cache[next(iter(cache))]  # removes the least recently used entry
-        cache[key] = None  # scores are kept only from the second pod with these requests on
-        return distinct.values(compute, rows)
-    distinct.follow()
-    is_usable = cached is not None and len(cached.scores) >= len(distinct)
-    changed = distinct.changes.since(cached.cursor, RESOURCES) if cached is not None and is_usable else None
-    if cached is None or changed is None or len(changed) > MOST_FOLLOWED:
-        cached = _CachedScores(np.zeros(distinct.requested.shape[1], np.int16), distinct.changes.now)
-        cached.scores[: len(distinct)] = compute(distinct, slice(len(distinct)))
-    elif changed:
-        cached.scores[changed] = compute(distinct, np.array(changed, np.intp))
-    cache[key] = cached
-    cached.cursor = distinct.changes.now
-    return cached.scores[distinct.id_of[rows]].astype(np.int64)
 
 
 @lru_cache(maxsize=64)
@@ -221,13 +158,12 @@ def may_be_devices(resources: ResourceWeights) -> bool:
 Strategy = Callable[[Allocation], Scores]
 BALANCED_ALLOCATION = "NodeResourcesBalancedAllocation"
 _HALF = MAX_SCORE // 2
-Fractions = NDArray[np.float64]
 
 
 def least_allocated(allocation: Allocation) -> Scores:
     """Returns the share of the resources that stays free, 0..100: int64[column] (upstream leastResourceScorer)."""
-    free = _percentages(allocation.allocatable - allocation.requested, allocation)
-    return _average(allocation, np.maximum(free, 0, out=free))
+    free = allocation.allocatable - allocation.requested
+    return _average(allocation, _percentages(np.maximum(free, 0, out=free), allocation))
 
 
 def most_allocated(allocation: Allocation) -> Scores:
@@ -245,29 +181,37 @@ class RequestedToCapacityRatio:
     def __call__(self, allocation: Allocation) -> Scores:
         utilization = _percentages(np.minimum(allocation.requested, allocation.allocatable), allocation)
         utilization[allocation.requested > allocation.allocatable] = MAX_UTILIZATION
-        scores = score_by_utilization(self.shape)[utilization]
-        counts = allocation.offered & (scores > 0)
-        total = (scores * allocation.weights * counts).sum(axis=0)
-        weights = (allocation.weights * counts).sum(axis=0)
+        scores = score_by_utilization(self.shape)[utilization.astype(np.int64)]
+        counts = scores > 0 if allocation.offered is None else allocation.offered & (scores > 0)
+        counted = allocation.weights.astype(np.int64)[:, np.newaxis] * counts
+        total, weights = (scores * counted).sum(axis=0), counted.sum(axis=0)
         # Rounds halves up like Go's math.Round, but with exact integers.
         averages: Scores = (2 * total + weights) // np.maximum(2 * weights, 1)
         return averages
 
 
-def _percentages(amounts: Scores, allocation: Allocation) -> Scores:
-    """Returns `amounts` in percent of what the nodes offer; overwrites `amounts`."""
+def _percentages(amounts: Amounts, allocation: Allocation) -> Amounts:
+    """Returns `amounts`, which are at most what the nodes offer, in percent of that; overwrites `amounts`."""
     if allocation.products_overflow:
-        exact: Scores = (amounts.astype(object) * MAX_SCORE // allocation.divisors).astype(np.int64)
+        exact: Amounts = (amounts.astype(object) * MAX_SCORE // allocation.divisors).astype(np.int64)
         return exact
     amounts *= MAX_SCORE
-    amounts //= allocation.divisors
+    if amounts.dtype == np.int64:
+        amounts //= allocation.divisors
+    else:
+        amounts /= allocation.divisors
+        np.floor(amounts, out=amounts)
     return amounts
 
 
-def _average(allocation: Allocation, scores: Scores) -> Scores:
+def _average(allocation: Allocation, scores: Amounts) -> Scores:
     """Returns the weighted mean of the scores of the resources that each node offers; 0 if it offers none."""
-    weights = allocation.weights if allocation.all_offered else allocation.weights * allocation.offered
-    averages: Scores = (scores * weights).sum(axis=0) // np.maximum(weights.sum(axis=0), 1)
+    weights, offered = allocation.weights, allocation.offered
+    if offered is None:
+        total, divisors = weights @ scores, max(int(weights.sum()), 1)
+    else:
+        total, divisors = weights @ (scores * offered), np.maximum(weights @ offered, 1).astype(np.int64)
+    averages: Scores = total.astype(np.int64) // divisors
     return averages
 
 
@@ -307,7 +251,9 @@ class _AllocationScorer(Scorer):
         self.sees_resources_only = not may_be_devices(resources)
 
     def map(self, rows: Rows) -> Scores:
-        return cached_scores(self._strategy, self._resources, self._requests, self._table, rows, self._compute)
+        if self.sees_resources_only:
+            return self._table.distinct_resources.values(self._compute, rows)
+        return self._compute(self._table.nodes, rows)
 
     def _compute(self, columns: ResourceColumns, index: RowIndex) -> Scores:
         return self._strategy(
@@ -332,51 +278,54 @@ class NodeResourcesBalancedAllocation(PerNode):
 
 
 def _balanced(allocation: Allocation) -> Scores:
-    divisors = allocation.divisors.astype(np.float64)
-    scores = _balance(allocation.requested / divisors, allocation)
-    scores -= _balance(allocation.allocated / divisors, allocation)
+    without_pod, with_pod = _balance(allocation)
     # Go rounds towards zero; the sum is never negative, so rounding down is the same.
-    return _HALF + (_HALF + scores) // 2
+    with_pod -= without_pod - _HALF
+    with_pod /= 2
+    np.floor(with_pod, out=with_pod)
+    with_pod += _HALF
+    scores: Scores = with_pod.astype(np.int64)
+    return scores
 
 
-def _balance(fractions: Fractions, allocation: Allocation) -> Scores:
-    """Returns 100 if all resources are used to the same fraction, and less if the fractions differ: int64[column].
+def _balance(allocation: Allocation) -> Fractions:
+    """Returns 100 if all resources are used to the same fraction, and less if the fractions differ.
 
-    Resources that a node does not offer do not count. `fractions`, float64[resource, column], is overwritten.
+    Returns float64[2, column], like `Allocation.used`. Resources that a node does not offer do not count.
     """
+    fractions = allocation.used / allocation.divisors
     np.minimum(fractions, 1, out=fractions)
-    if allocation.all_offered and len(allocation.weights) == 2:
-        deviation = fractions[0]
-        deviation -= fractions[1]
+    if allocation.offered is None and len(allocation.weights) == 2:
+        deviation = fractions[:, 0] - fractions[:, 1]
         deviation /= 2
         np.abs(deviation, out=deviation)
     else:
-        deviation = _deviation(fractions, allocation.offered)
+        deviation = _deviation(fractions, allocation.allocatable != 0)
     np.subtract(1, deviation, out=deviation)
     deviation *= MAX_SCORE
-    scores: Scores = deviation.astype(np.int64)
+    scores: Fractions = np.floor(deviation, out=deviation)
     return scores
 
 
 def _deviation(fractions: Fractions, offered: BoolColumn) -> Fractions:
-    """Returns the standard deviation of the used fractions of offered resources: float64[column].
+    """Returns the standard deviation of the used fractions of offered resources: float64[2, column].
 
     It is 0 for a node that offers fewer than two of the resources.
     """
     count = np.count_nonzero(offered, axis=0)
-    if len(fractions) < 2:
-        return np.zeros(len(count))
+    if len(offered) < 2:
+        return np.zeros((2, len(count)))
     divisor = np.maximum(count, 1)
     counted = np.where(offered, fractions, 0.0)
-    mean = counted.sum(axis=0) / divisor
-    squares = np.where(offered, (counted - mean) * (counted - mean), 0.0).sum(axis=0)
+    mean = counted.sum(axis=1, keepdims=True) / divisor
+    squares = np.where(offered, (counted - mean) * (counted - mean), 0.0).sum(axis=1)
     deviation = np.sqrt(squares / divisor)
     # Two fractions are compared directly, as upstream does, because the general formula may differ in the last bit.
     return np.where(count == 2, _half_difference(fractions, offered), np.where(count > 2, deviation, 0.0))
 
 
 def _half_difference(fractions: Fractions, offered: BoolColumn) -> Fractions:
-    most = np.where(offered, fractions, -np.inf).max(axis=0)
-    least = np.where(offered, fractions, np.inf).min(axis=0)
+    most = np.where(offered, fractions, -np.inf).max(axis=1)
+    least = np.where(offered, fractions, np.inf).min(axis=1)
     half: Fractions = np.abs((most - least) / 2)
     return half

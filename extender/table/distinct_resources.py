@@ -43,7 +43,6 @@ class DistinctResources:
     Attributes:
         allocatable, requested: int64[resource, id]: the amounts of each combination, with spare columns at the end.
         id_of: intp[row]: the id of the node's combination.
-        changes: a journal of the ids whose amounts have changed (topic RESOURCES).
     """
 
     allocatable: NDArray[np.int64]
@@ -53,7 +52,6 @@ class DistinctResources:
     def __init__(self, nodes: NodeColumns, journal: Journal) -> None:
         self._nodes = nodes
         self._changed_rows = Cursor(journal, RESOURCES)
-        self.changes = Journal()
 
     def __len__(self) -> int:
         """Returns the number of ids, including ids that no row has at present."""
@@ -64,14 +62,10 @@ class DistinctResources:
         if 2 * len(rows) < len(self._nodes.names):
             return rule(self._nodes, rows)
         self.follow()
-        values: NDArray[S] = rule(self, slice(len(self)))[self.id_of[rows]]
-        return values
+        return rule(self, slice(len(self))).take(self.id_of.take(rows))
 
     def follow(self) -> None:
-        """Updates the ids of the nodes whose amounts have changed since the last call.
-
-        If many have changed, all ids are assigned again, and every reader of `changes` must start over.
-        """
+        """Updates the ids of the nodes whose amounts have changed since the last call."""
         nodes, rows = self._nodes, self._changed_rows.read()
         many = max(MOST_FOLLOWED, len(nodes.names) // 4)
         if rows is None or len(rows) > many or nodes.requested.shape != self._shape:
@@ -99,7 +93,6 @@ class DistinctResources:
         data, width = np.ascontiguousarray(distinct.T).tobytes(), 8 * len(distinct)
         self._fingerprints = [data[start : start + width] for start in range(0, len(data), width)]
         self._ids: dict[bytes, int] = {fingerprint: number for number, fingerprint in enumerate(self._fingerprints)}
-        self.changes.begin(RESOURCES)
 
     def _put(self, row: int, fingerprint: bytes) -> None:
         new, old = self._ids.get(fingerprint), int(self.id_of[row])
@@ -109,7 +102,6 @@ class DistinctResources:
             new = self._new_id(fingerprint)
             self.allocatable[:, new] = self._nodes.allocatable[:, row]
             self.requested[:, new] = self._nodes.requested[:, row]
-            self.changes.note(RESOURCES, new)
         self._unused.pop(new, None)
         self._uses[new] += 1
         self.id_of[row] = new

@@ -22,7 +22,7 @@ from extender.model.node import Node, Taint
 from extender.model.quantity import INT64_MAX, amounts
 from extender.model.requests import is_counted
 from extender.table.journal import NODES, RESOURCES, TOPOLOGY, Cursor, Journal
-from extender.table.labels import LabelColumns, Rows
+from extender.table.labels import LabelColumns, RowIndex, Rows
 from extender.table.podinfo import Footprint
 
 # The first rows of each matrix. In the last two, a container without a request counts with a default amount.
@@ -204,6 +204,7 @@ class NodeColumns:
     Attributes:
         allocatable: int64[resource, row]: cpu in millicores, memory and storage in bytes, other resources in units.
         requested: int64[resource, row]: the sum of the requests of the pods on the node, in the same units.
+        largest_amount: the largest amount of any resource that a node has had in `allocatable`.
         offered: the resources that have a row in `allocatable` and `requested`.
         resources: the index of each offered resource in these two matrices.
         taint_set: intp[row]: index into `taint_sets`.
@@ -220,6 +221,7 @@ class NodeColumns:
         self.resources = self.offered.index_of
         self.allocatable: NDArray[np.int64] = np.zeros((len(BUILT_IN), _FIRST_CAPACITY), np.int64)
         self.requested: NDArray[np.int64] = np.zeros((len(BUILT_IN), _FIRST_CAPACITY), np.int64)
+        self.largest_amount = 0
         self.taint_set = np.zeros(_FIRST_CAPACITY, np.intp)
         self.taint_sets: list[tuple[Taint, ...]] = [()]
         self.unschedulable = np.zeros(_FIRST_CAPACITY, np.bool_)
@@ -264,6 +266,10 @@ class NodeColumns:
         if self._index is None:
             self._index = NameIndex(self.row_of, self.capacity)
         return self._index.rows_of(names)
+
+    def index_of(self, rows: Rows) -> RowIndex:
+        """Returns the index with which rules read columns: if `rows` are many, all rows, because a slice is no copy."""
+        return rows if 2 * len(rows) < len(self.names) else slice(len(self.names))
 
     def facts(self, fact: Callable[[Node], F]) -> FactColumn[F]:
         """Returns the column with the result of `fact`, a module-level function of a node, for each node."""
@@ -363,6 +369,7 @@ class NodeColumns:
         self._journal.note(RESOURCES, row)
         self.allocatable[:, row] = 0
         self.allocatable[indices, row] = list(offered.values())
+        self.largest_amount = max(self.largest_amount, *offered.values(), 0)
         self.allocatable[NONZERO_CPU, row] = offered.get("cpu", 0)
         self.allocatable[NONZERO_MEMORY, row] = offered.get("memory", 0)
 

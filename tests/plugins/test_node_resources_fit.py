@@ -86,18 +86,6 @@ def test_any_number_of_lacking_resources_is_reported() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("resource", "kept"),
-    [("cpu", True), ("example.com/gpu", True), ("example.com/backed", True), ("example.com/none", False)],
-)
-def test_a_check_is_cached_only_if_nodes_or_devices_offer_the_resources(resource: str, kept: bool) -> None:
-    """Pods may request any number of resources that nothing offers."""
-    backed = make_device_class("backed", extended_resource="example.com/backed")
-    table, rule = table_of(capacity(**{"example.com/gpu": "1"}), backed), NodeResourcesFitFilter()
-    first, second = (rule.prepare(pod_info(make_pod(name).req(**{resource: "1"}).obj()), table) for name in "ab")
-    assert (first is second) is kept
-
-
 def test_a_configured_group_of_resources_is_ignored() -> None:
     rule = FIT.predicate and FIT.predicate(
         NodeResourcesFitArgs.model_validate({"ignoredResourceGroups": ("other.org",)})

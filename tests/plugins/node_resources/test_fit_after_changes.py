@@ -1,4 +1,4 @@
-"""NodeResourcesFit, cached: a cached check refuses the same nodes as a new one."""
+"""NodeResourcesFit refuses the same nodes on a table with a history as on a new one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def refused(pod: PodInfo, table: Table, names: list[str]) -> dict[str, tuple[str
 
 @pytest.mark.parametrize("backed", [False, True], ids=["device plugins only", "a class stands behind the GPUs"])
 @pytest.mark.parametrize("seed", range(4))
-def test_a_cached_check_decides_as_a_new_one(seed: int, backed: bool) -> None:
+def test_a_changed_table_refuses_the_nodes_that_a_new_one_refuses(seed: int, backed: bool) -> None:
     random, table = Random(seed), Table()
     nodes = {f"n{number}": node(f"n{number}", random) for number in range(NODES)}
     placed: dict[str, tuple[PodInfo, str]] = {}
@@ -82,7 +82,7 @@ def test_a_cached_check_decides_as_a_new_one(seed: int, backed: bool) -> None:
                 assert suppositions == refused(pod, fresh, asked)
 
 
-def test_a_cached_check_counts_a_resource_that_a_new_node_is_the_first_to_offer() -> None:
+def test_a_check_counts_a_resource_that_a_new_node_is_the_first_to_offer() -> None:
     table, pod = Table(), info("p", **{GPU: "2"})
     table.set_object(
         DeviceClass.__name__, msgspec.convert(make_device_class("gpu", extended_resource=GPU), DeviceClass)
@@ -95,7 +95,7 @@ def test_a_cached_check_counts_a_resource_that_a_new_node_is_the_first_to_offer(
     }
 
 
-def test_a_cached_check_follows_new_nodes_and_many_changes() -> None:
+def test_a_check_follows_new_nodes_and_many_changes() -> None:
     table, pod = Table(), ASKING[0]
     for number in range(200):
         table.set_node(msgspec.convert(make_node(f"n{number}").capacity(cpu="1", pods="10").obj(), Node))

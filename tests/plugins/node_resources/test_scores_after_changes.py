@@ -1,4 +1,4 @@
-"""Cached scores equal newly computed ones after any changes of nodes and pods."""
+"""The scores on a table with a history equal those on a new table, and those of exact arithmetic."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from extender.framework.rules import Priority, Scores
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.plugins.node_resources_scores import (
+    LARGEST_IN_FLOAT,
     NodeResourcesBalancedAllocation,
     NodeResourcesFitScore,
     ResourceWeight,
@@ -85,7 +88,7 @@ def scores(rule: Priority, pod: PodInfo, table: Table, names: list[str]) -> Scor
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_cached_scores_equal_those_of_a_new_table(seed: int) -> None:
+def test_scores_equal_those_of_a_new_table(seed: int) -> None:
     random, recorded = Random(seed), Histories()
     for number in range(NODES):
         recorded.tell("set_node", msgspec.convert(node(f"n{number}", random).obj(), Node))
@@ -104,7 +107,7 @@ def test_scores_are_0_to_100_for_any_requests(memory: str) -> None:
     for number in range(NODES):
         recorded.tell("set_node", msgspec.convert(node(f"n{number}", random).obj(), Node))
     names = list(recorded.table.nodes.row_of)
-    for number in range(4):  # scores are kept from the second time on
+    for number in range(4):
         recorded.tell("place", info(f"p{number}", cpu="100m", memory="1Gi"), names[number % 2])
         for rule in RULES:
             found = scores(rule, asking, recorded.table, names)
@@ -121,7 +124,7 @@ def test_a_hypothetical_pod_counts_while_it_is_placed() -> None:
     assert scores(rule, ASKING[0], table, ["n"]) == before
 
 
-def test_the_cache_survives_many_changes_and_many_templates() -> None:
+def test_scores_follow_many_changes_for_many_templates() -> None:
     described = msgspec.convert(node("n", Random(2)).obj(), Node)
     rule, table = NodeResourcesFitScore(), Table()
     table.set_node(described)
@@ -133,3 +136,22 @@ def test_the_cache_survives_many_changes_and_many_templates() -> None:
             fresh.set_node(described)
             fresh.place(placed, "n")
             np.testing.assert_equal(scores(rule, asking, table, ["n"]), scores(rule, asking, fresh, ["n"]))
+
+
+@given(st.integers(1, LARGEST_IN_FLOAT + 9), st.data())
+def test_percentages_are_exact_up_to_the_largest_amount(offered: int, data: st.DataObject) -> None:
+    table, requested = Table(), data.draw(st.integers(1, 2 * offered))
+    table.set_node(msgspec.convert(make_node("n").capacity({"memory": str(offered)}).obj(), Node))
+    rule = NodeResourcesFitScore(resources=(ResourceWeight("memory"),))
+    free = max(offered - requested, 0)
+    assert scores(rule, info("asking", memory=str(requested)), table, ["n"]) == 100 * free // offered
+
+
+@pytest.mark.parametrize("offered", [LARGEST_IN_FLOAT, LARGEST_IN_FLOAT + 1])
+@pytest.mark.parametrize("percent", range(1, 101))
+def test_a_percentage_just_missed_is_rounded_down(offered: int, percent: int) -> None:
+    table, free = Table(), -(-offered * percent // 100)
+    table.set_node(msgspec.convert(make_node("n").capacity({"memory": str(offered)}).obj(), Node))
+    rule = NodeResourcesFitScore(resources=(ResourceWeight("memory"),))
+    found = [scores(rule, info("asking", memory=str(offered - each)), table, ["n"]) for each in (free, free - 1)]
+    assert found == [percent, percent - 1]
