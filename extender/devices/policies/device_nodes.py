@@ -1,0 +1,116 @@
+"""Holds the columns that a device policy reads: what nodes have left, and what a pod asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+WHOLE = 1000
+"""A whole device, in thousandths."""
+MOST_DEVICES = 16
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+
+
+def truncated(scores: Floats) -> Ints:
+    """Returns scores as integers, rounded towards zero like Go's conversion; the published policies score so."""
+    return scores.astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceAsk:
+    """What one pod asks for.
+
+    Attributes:
+        milli: the thousandths of each device: below 1000 for a share of one device, 1000 for whole devices.
+        count: the number of devices; 0 if the pod needs none.
+        models: the models of devices that the pod can use; empty if it can use any.
+    """
+
+    cpu: int = 0
+    memory: int = 0
+    milli: int = 0
+    count: int = 0
+    models: frozenset[str] = frozenset()
+
+    @property
+    def is_shared(self) -> bool:
+        return self.count == 1 and self.milli < WHOLE
+
+    @property
+    def total(self) -> int:
+        return self.milli * self.count
+
+    @property
+    def kind(self) -> int:
+        """The column of `DeviceNodes.pods` that counts such pods: 0 for a share, else the number of whole devices."""
+        return 0 if self.is_shared else min(self.count, MOST_DEVICES)
+
+
+@dataclass(slots=True)
+class DeviceNodes:
+    """The state of nodes with devices. One row is one node; rows are in the order in which equals are preferred.
+
+    Attributes:
+        models: str[row]: the model of the node's devices.
+        cpu, memory: int64[row]: the capacity, in millicores and in the unit of the asks.
+        devices: int64[row]: the number of devices.
+        free: int64[row, device]: free thousandths of each device; 0 where the node has fewer devices.
+        free_cpu, free_memory: int64[row].
+        pods: int64[row, kind]: pods with devices, counted by `DeviceAsk.kind`.
+    """
+
+    models: NDArray[np.str_]
+    cpu: Ints
+    memory: Ints
+    devices: Ints
+    free: Ints
+    free_cpu: Ints
+    free_memory: Ints
+    pods: Ints
+
+    @classmethod
+    def empty(cls, models: NDArray[np.str_], cpu: Ints, memory: Ints, devices: Ints) -> DeviceNodes:
+        """Returns nodes without pods."""
+        slots = np.arange(max(1, int(devices.max(initial=0))))
+        free = np.where(slots < devices[:, np.newaxis], WHOLE, 0)
+        pods = np.zeros((len(cpu), MOST_DEVICES + 1), np.int64)
+        return cls(models, cpu, memory, devices, free, cpu.copy(), memory.copy(), pods)
+
+    def take(self, rows: Ints) -> DeviceNodes:
+        """Returns a copy of some rows."""
+        return DeviceNodes(
+            self.models[rows],
+            self.cpu[rows],
+            self.memory[rows],
+            self.devices[rows],
+            self.free[rows],
+            self.free_cpu[rows],
+            self.free_memory[rows],
+            self.pods[rows],
+        )
+
+    def fits(self, ask: DeviceAsk) -> Bools:
+        """Returns bool[row]: True if CPU, memory, the model and enough devices are there."""
+        fits: Bools = (self.free_cpu >= ask.cpu) & (self.free_memory >= ask.memory)
+        if ask.count:
+            fits &= np.count_nonzero(self.free >= ask.milli, axis=1) >= ask.count
+            if ask.models:
+                fits &= np.isin(self.models, list(ask.models))
+        return fits
+
+    def tightest(self, ask: DeviceAsk) -> Ints:
+        """Returns int64[row]: the fullest device that fits the ask, the first of equals."""
+        tightest: Ints = np.where(self.free >= ask.milli, self.free, WHOLE + 1).argmin(axis=1)
+        return tightest
+
+    def change(self, row: int, ask: DeviceAsk, chosen: tuple[int, ...], sign: int = -1) -> None:
+        """Places a pod on devices of a node, or removes it from there if `sign` is 1."""
+        self.free_cpu[row] += sign * ask.cpu
+        self.free_memory[row] += sign * ask.memory
+        if chosen:
+            self.free[row, list(chosen)] += sign * ask.milli
+            self.pods[row, ask.kind] -= sign

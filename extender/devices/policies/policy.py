@@ -1,0 +1,78 @@
+"""Defines what a device policy is, and what is in common: weighted sums, and users' functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from extender.devices.policies.device_nodes import Bools, DeviceAsk, DeviceNodes, Ints
+
+MAX_SCORE = 100
+
+
+class DevicePolicy(Protocol):
+    """Scores nodes for a pod, and devices if it prefers some."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def rescales(self) -> bool:
+        """True if scores are stretched so that the worst and best of the nodes that fit get 0 and 100."""
+
+    @property
+    def repeats(self) -> bool:
+        """True if equal nodes and asks score alike, so that a score can be kept until the node changes."""
+
+    def score(self, nodes: DeviceNodes, ask: DeviceAsk) -> Ints:
+        """Returns int64[row], or int64[row, device] if devices of one node differ; more is better.
+
+        A score by device counts only for a share. For whole devices, every column must be equal.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class UserPolicy:
+    """A user's function as a policy; its scores are truncated to integers."""
+
+    name: str
+    function: Callable[[DeviceNodes, DeviceAsk], Ints]
+    rescales: bool = False
+    repeats: bool = True
+
+    def score(self, nodes: DeviceNodes, ask: DeviceAsk) -> Ints:
+        return np.asarray(self.function(nodes, ask)).astype(np.int64)
+
+
+def device_priority(function: Callable[[DeviceNodes, DeviceAsk], Ints]) -> UserPolicy:
+    """Turns a function of (nodes, ask) into a policy, whose name is the function's."""
+    return UserPolicy(function.__name__, function)
+
+
+def rescaled(scores: Ints, fits: Bools) -> Ints:
+    """Returns scores stretched to 0..100 over the rows that fit; 100 for all if they are equal."""
+    among = scores[fits]
+    least, most = int(among.min()), int(among.max())
+    if least == most:
+        return np.full_like(scores, MAX_SCORE)
+    stretched: Ints = (scores - least) * MAX_SCORE // (most - least)
+    return stretched
+
+
+@dataclass(frozen=True, slots=True)
+class Weighted:
+    """A policy and its weight in a sum."""
+
+    policy: DevicePolicy
+    weight: int = 1
+
+
+def total(parts: Sequence[Weighted], scores: Sequence[Ints], fits: Bools) -> Ints:
+    """Returns int64[row]: the weighted sum of each policy's scores, stretched where the policy says so."""
+    result = np.zeros(len(fits), np.int64)
+    for part, each in zip(parts, scores, strict=True):
+        result += part.weight * (rescaled(each, fits) if part.policy.rescales else each)
+    return result
