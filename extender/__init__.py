@@ -26,6 +26,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from extender.devices.policies.device_nodes import DeviceAsk, DeviceNodes
+    from extender.devices.policies.policy import device_priority
     from extender.engine import Decision
     from extender.errors import ExtenderError
     from extender.framework.permit import Wait, WaitingPod
@@ -46,6 +48,9 @@ if TYPE_CHECKING:
     )
     from extender.offline.answers import Listing
     from extender.offline.cluster import Cluster
+    from extender.offline.experiment.results import ExperimentResult, PolicySummary
+    from extender.offline.experiment.run import ExperimentSample
+    from extender.offline.experiment.sweep import experiment
     from extender.offline.explain.choice import ScoreLine, Waterfall
     from extender.offline.explain.explanation import Explanation, FilterVerdict, Reason
     from extender.offline.explain.group import ChildGroup, DomainOffer, GroupExplanation
@@ -93,10 +98,14 @@ __all__ = [
     "Comparison",
     "CustomObject",
     "Decision",
+    "DeviceAsk",
+    "DeviceNodes",
     "Difference",
     "DomainOffer",
     "DrainEffect",
     "Eviction",
+    "ExperimentResult",
+    "ExperimentSample",
     "Explanation",
     "ExtenderError",
     "FilterVerdict",
@@ -121,6 +130,7 @@ __all__ = [
     "PodDisruptionBudget",
     "PodGroup",
     "PodInfo",
+    "PolicySummary",
     "PredicateFunction",
     "PriorityClass",
     "Reason",
@@ -144,6 +154,8 @@ __all__ = [
     "WaitingPod",
     "Waterfall",
     "bind",
+    "device_priority",
+    "experiment",
     "permit",
     "post_bind",
     "post_filter",
@@ -157,6 +169,8 @@ __all__ = [
 ]
 
 _NAMES = {
+    "extender.devices.policies.device_nodes": ("DeviceAsk", "DeviceNodes"),
+    "extender.devices.policies.policy": ("device_priority",),
     "extender.engine": ("Decision",),
     "extender.errors": ("ExtenderError",),
     "extender.framework.permit": ("Wait", "WaitingPod"),
@@ -176,6 +190,9 @@ _NAMES = {
         "StatefulSet",
     ),
     "extender.offline.cluster": ("Cluster",),
+    "extender.offline.experiment.results": ("ExperimentResult", "PolicySummary"),
+    "extender.offline.experiment.run": ("ExperimentSample",),
+    "extender.offline.experiment.sweep": ("experiment",),
     "extender.offline.explain.suggestion": ("SuggestedChange",),
     "extender.offline.explain.choice": ("ScoreLine", "Waterfall"),
     "extender.offline.explain.explanation": ("Explanation", "FilterVerdict", "Reason"),

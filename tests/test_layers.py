@@ -190,6 +190,7 @@ DOOR = {
     "extender.table.podinfo.twin",
 }
 BESIDE_THE_DOOR = {
+    "extender.offline.experiment": {"extender.devices.policies", "extender.framework.policy_fields"},
     "extender.offline.groups": {"extender.queue.entries.GroupOutcome"},
     "extender.offline.recording": {  # replays what the verbs and the loop decided, so it runs them
         "extender.cache",

@@ -45,6 +45,8 @@ MEMBERS = {
         "images",
     ),
     "PodInfo": ("pod", "priority", "requests", "images", "host_ports"),
+    "DeviceAsk": ("cpu", "memory", "milli", "count", "models", "is_shared", "total"),
+    "DeviceNodes": ("models", "cpu", "memory", "devices", "free", "free_cpu", "free_memory", "pods"),
     **{name: (*type_.__struct_fields__,) for name, type_ in READ_KINDS.items()},
     "PredicateFunction": ("in_force", "wake"),
     "Table": (
@@ -77,6 +79,7 @@ RESULTS = {
     ),
     *("Reason", "RecordedStep", "ReplayResult", "ScoreLine", "SimulationResult", "SuggestedChange"),
     *("ChildGroup", "PendingGroup", "Waterfall"),
+    *("ExperimentResult", "ExperimentSample", "PolicySummary"),
 }
 """Classes of answers; each of their attributes is documented."""
 ANSWERS = {"Decision", "Handle", "Listing", "NodeInfo", "NodePods", "ObjectLister", "Recording", "WaitingPod"} | RESULTS
@@ -90,6 +93,11 @@ def examples() -> dict[str, object]:
     rule = extender.predicate(lambda pod, node: True)
     (node_info,) = table.infos(table.nodes.rows)
     others = {"NodeInfo": node_info, "PodInfo": info, "PredicateFunction": rule, "Table": table}
+    one = np.ones(1, np.int64)
+    others |= {
+        "DeviceAsk": extender.DeviceAsk(),
+        "DeviceNodes": extender.DeviceNodes.empty(one.astype(str), one, one, one),
+    }
     others |= {name: kind() for name, kind in READ_KINDS.items()}
     return {"Pod": info.pod, "Node": to_object(node, "a node"), **others}
 

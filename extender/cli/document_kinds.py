@@ -35,6 +35,7 @@ class DocumentKind(StrEnum):
     CERTIFICATES = "Certificates"
     REFERENCE = "Reference"
     NODE_USAGE = "NodeUsage"
+    EXPERIMENT = "Experiment"
 
 
 _LISTS = {DocumentKind.EXPLANATION: DocumentKind.EXPLANATION_LIST, DocumentKind.REPLAY: DocumentKind.REPLAY_LIST}
@@ -107,5 +108,6 @@ _NAMES: Mapping[DocumentKind, Callable[[Mapping[str, Any]], Iterable[str]]] = {
     DocumentKind.CASE_ERROR: lambda document: [str(document["name"])],
     DocumentKind.CERTIFICATES: _each("certificates", "file"),
     DocumentKind.NODE_USAGE: _each("nodes", "name"),
+    DocumentKind.EXPERIMENT: _each("policies", "policy"),
     DocumentKind.REFERENCE: lambda document: (next(iter(row.values())) for row in document["rows"]),
 }

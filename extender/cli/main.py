@@ -16,6 +16,7 @@ import click
 from extender.cli.certs import certs
 from extender.cli.completion import answer_kubectl, completion
 from extender.cli.doctor import doctor
+from extender.cli.experiment import experiment
 from extender.cli.explain import explain
 from extender.cli.mcp import mcp
 from extender.cli.output import lay_out, os_error_text, write_commands
@@ -166,6 +167,7 @@ def version() -> None:
 _SECTIONS: Mapping[str, Sequence[click.Command]] = {
     "About a cluster, live or in a file": (explain, simulate, capacity, compare, view, snapshot, translate, mcp),
     "Rules and recordings": (rule, record, replay, upgrade_check),
+    "Device policies": (experiment,),
     "Running it": (demo, serve, schedule, status, doctor, certs),
     "Help": (reference, completion, version),
 }

@@ -14,6 +14,7 @@ import msgspec
 
 from extender.cli.document_kinds import API_VERSION
 from extender.offline.answers import Documented
+from extender.offline.experiment.results import ExperimentResult
 from extender.offline.explain.explanation import Explained
 from extender.offline.explain.group import GroupExplained
 from extender.offline.explain.overview import Pending
@@ -199,6 +200,10 @@ class NodeUsageDocument(Documented, frozen=True):
     notes: list[str]
 
 
+class ExperimentDocument(ExperimentResult, frozen=True):
+    """`extender experiment`: policies that choose devices, compared on a trace."""
+
+
 _DOCUMENTS: tuple[type[Documented], ...] = (
     ExplanationDocument,
     GroupExplanationDocument,
@@ -217,6 +222,7 @@ _DOCUMENTS: tuple[type[Documented], ...] = (
     CertificatesDocument,
     ReferenceDocument,
     NodeUsageDocument,
+    ExperimentDocument,
 )
 SHAPES: Mapping[str, type[Documented]] = {shape.__name__.removesuffix("Document"): shape for shape in _DOCUMENTS}
 """The shape of each kind, without apiVersion and kind."""

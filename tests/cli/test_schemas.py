@@ -28,6 +28,7 @@ ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "golden"
 EXAMPLE = str(ROOT / "extender/offline/example.yaml")
 GROUPS = str(ROOT / "examples/pod-groups.yaml")
+TRACE = ROOT / "examples/experiment"
 RECORDING = str(ROOT / "tests/recordings/served.jsonl.gz")
 POLICY = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 RULES = "from extender import predicate\n\n@predicate\ndef any_node(pod, node):\n    return True\n"
@@ -50,6 +51,7 @@ COMMANDS = {
     DocumentKind.CASE_ERROR: ["explain", "--batch"],
     DocumentKind.CERTIFICATES: ["certs", "{folder}/pki"],
     DocumentKind.REFERENCE: ["reference", "endpoints"],
+    DocumentKind.EXPERIMENT: ["experiment", "{folder}/experiment.yaml", "--workers", "1"],
 }
 
 
@@ -61,6 +63,9 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str
     pods = [make_pod(name).req(cpu="1").obj() for name in ("one", "two")]
     (tmp_path / "pods.yaml").write_text(yaml.safe_dump_all(pods))
     (tmp_path / "policy.yaml").write_text(POLICY)
+    trace = f"{{nodes: {TRACE}/nodes.csv, pods: {TRACE}/pods.csv}}"
+    experiment = f"trace: {trace}\npolicies: [FirstFit]\nseeds: {{first: 1, last: 1}}\n"
+    (tmp_path / "experiment.yaml").write_text(experiment)
     (tmp_path / "rules_of_schemas.py").write_text(RULES)
     pages = {
         "/debug/pods": Answer(200, msgspec.json.encode(PICTURE)),

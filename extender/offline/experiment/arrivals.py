@@ -1,0 +1,65 @@
+"""Draws the pods of one run from a trace: as recorded, inflated and shuffled, or as a Poisson process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from extender.devices.policies.device_nodes import DeviceAsk
+from extender.offline.experiment.specification import ArrivalsSpec
+from extender.offline.experiment.trace import Trace
+
+_HOUR = 3600.0
+
+
+class Arrival(NamedTuple):
+    """A pod that arrives.
+
+    `hours` and `leaves` are the hours at which it arrives and leaves; both are None if pods arrive in order only.
+    """
+
+    ask: DeviceAsk
+    hours: float | None = None
+    leaves: float | None = None
+
+
+def arrivals(spec: ArrivalsSpec, trace: Trace, random: np.random.Generator) -> list[Arrival]:
+    """Returns the pods of one run in the order in which they arrive."""
+    match spec.type:
+        case "recorded":
+            return _recorded(trace)
+        case "poisson":
+            return list(_poisson(spec, trace, random))
+        case _:
+            return _inflated(spec, trace, random)
+
+
+def _inflated(spec: ArrivalsSpec, trace: Trace, random: np.random.Generator) -> list[Arrival]:
+    """Shuffles the trace's pods, then draws more of them until the devices asked for exceed the given percentage."""
+    asks = [trace.pods[index].ask for index in random.permutation(len(trace.pods))]
+    asked = sum(ask.total for ask in asks)
+    while asked * 100 <= spec.percent * trace.capacity:
+        ask = trace.pods[int(random.integers(len(trace.pods)))].ask
+        asks.append(ask)
+        asked += ask.total
+    return [Arrival(ask) for ask in asks]
+
+
+def _recorded(trace: Trace) -> list[Arrival]:
+    timed = [pod for pod in trace.pods if pod.created is not None]
+    first = min((pod.created for pod in timed if pod.created is not None), default=0.0)
+    made = [
+        Arrival(pod.ask, (pod.created - first) / _HOUR, None if pod.deleted is None else (pod.deleted - first) / _HOUR)
+        for pod in timed
+        if pod.created is not None
+    ]
+    return sorted(made, key=lambda arrival: arrival.hours or 0.0)
+
+
+def _poisson(spec: ArrivalsSpec, trace: Trace, random: np.random.Generator) -> Iterator[Arrival]:
+    hours = 0.0
+    while (hours := hours + random.exponential(1 / spec.pods_per_hour)) < spec.hours:
+        ask = trace.pods[int(random.integers(len(trace.pods)))].ask
+        yield Arrival(ask, hours, hours + random.exponential(spec.lifetime_hours))

@@ -1,0 +1,167 @@
+"""Makes one run: places the pods of a trace under one policy and one seed, and measures on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from heapq import heappop, heappush
+
+import numpy as np
+
+from extender.devices.policies.chooser import Choice, DeviceChooser
+from extender.devices.policies.device_nodes import DeviceAsk, DeviceNodes
+from extender.devices.policies.pwr import PowerModel
+from extender.offline.answers import Documented
+from extender.offline.experiment.arrivals import Arrival, arrivals
+from extender.offline.experiment.specification import Experiment
+
+_STEPS = 100
+"""Measurements of a run in which pods come and go at certain times."""
+
+
+class ExperimentSample(Documented, frozen=True):
+    """What was measured at one moment of a run.
+
+    Attributes:
+        policy: the policy, as the experiment names it.
+        seed: the seed.
+        hours: the hours since the first pod; None if pods arrive in order only.
+        arrived: the devices that all pods so far asked for, in percent of all devices.
+        allocated: the devices in use, in percent of all devices.
+        fragmentation_ratio: the free devices that typical pods cannot use, in percent of the free devices.
+        fragmentation: the same, in percent of all devices.
+        pending: the pods that have arrived and have no node.
+        kilowatts: what the nodes draw, by the model of the policy PWR.
+    """
+
+    policy: str
+    seed: int
+    hours: float | None
+    arrived: float
+    allocated: float
+    fragmentation_ratio: float
+    fragmentation: float
+    pending: int
+    kilowatts: float
+
+
+class _World:
+    """The nodes of one run, with what has arrived and what waits."""
+
+    def __init__(self, nodes: DeviceNodes, chooser: DeviceChooser, *, keeps_pending: bool) -> None:
+        self.nodes = nodes
+        self.arrived = 0
+        self._chooser = chooser
+        self._keeps_pending = keeps_pending
+        self._pending: list[Arrival] = []
+        self._dropped = 0
+        self._leaving: list[tuple[float, int, Choice, DeviceAsk]] = []
+        self._placed = 0
+
+    @property
+    def pending(self) -> int:
+        return self._dropped + len(self._pending)
+
+    def arrive(self, arrival: Arrival) -> None:
+        self.arrived += arrival.ask.total
+        if self._place(arrival, arrival.hours):
+            return
+        if self._keeps_pending:
+            self._pending.append(arrival)
+        else:
+            self._dropped += 1
+
+    def let_go(self, hours: float) -> None:
+        """Removes the pods that leave up to this hour, and tries those that wait after each of them."""
+        while self._leaving and self._leaving[0][0] <= hours:
+            now, _, choice, ask = heappop(self._leaving)
+            self._chooser.change(choice, ask, sign=1)
+            self._try_pending(now)
+
+    def _try_pending(self, now: float) -> None:
+        refused: set[DeviceAsk] = set()
+        waiting = []
+        for arrival in self._pending:
+            if arrival.ask in refused or not self._place(arrival, now):
+                refused.add(arrival.ask)
+                waiting.append(arrival)
+        self._pending = waiting
+
+    def _place(self, arrival: Arrival, now: float | None) -> bool:
+        choice = self._chooser.choose(arrival.ask)
+        if choice is None:
+            return False
+        self._chooser.change(choice, arrival.ask)
+        if arrival.leaves is not None and arrival.hours is not None and now is not None:
+            self._placed += 1
+            # A pod that waited runs as long as one that did not.
+            heappush(self._leaving, (now + arrival.leaves - arrival.hours, self._placed, choice, arrival.ask))
+        return True
+
+
+def run(experiment: Experiment, policy: str, seed: int) -> list[ExperimentSample]:
+    """Returns the measurements of one run. Equal seeds mean equal arrivals for every policy.
+
+    The nodes are in an order drawn by the seed, because a policy takes the first of equals: the order of the trace's
+    names would favour some models of devices.
+    """
+    trace = experiment.trace
+    order = np.random.default_rng([seed, 1]).permutation(len(trace.nodes.devices))
+    nodes = trace.nodes.take(order)
+    pods = arrivals(experiment.spec.arrivals, trace, np.random.default_rng([seed, 0]))
+    is_timed = experiment.spec.arrivals.type != "inflated"
+    world = _World(nodes, DeviceChooser(nodes, experiment.policy(policy, seed)), keeps_pending=is_timed)
+    power = PowerModel()
+    capacity = trace.capacity
+
+    def measured(hours: float | None, arrived: float) -> ExperimentSample:
+        free = int(nodes.free.sum())
+        unusable = float(experiment.typical_pods.fragmentation(nodes).sum())
+        return ExperimentSample(
+            policy,
+            seed,
+            hours,
+            arrived,
+            _percent(capacity - free, capacity),
+            _percent(unusable, free),
+            _percent(unusable, capacity),
+            world.pending,
+            round(float(power.of(nodes).sum()) / 1000, 3),
+        )
+
+    if is_timed:
+        return list(_by_hours(world, pods, lambda hours: measured(hours, _percent(world.arrived, capacity))))
+    return list(_by_percent(world, pods, capacity, lambda percent: measured(None, percent)))
+
+
+def _by_percent(
+    world: _World, pods: Sequence[Arrival], capacity: int, measured: Callable[[int], ExperimentSample]
+) -> Iterator[ExperimentSample]:
+    """Measures at each whole percent of all devices that has been asked for."""
+    percent = 1
+    for arrival in pods:
+        world.arrive(arrival)
+        if world.arrived * 100 >= percent * capacity:
+            percent = world.arrived * 100 // capacity
+            yield measured(percent)
+            percent += 1
+
+
+def _by_hours(
+    world: _World, pods: Sequence[Arrival], measured: Callable[[float], ExperimentSample]
+) -> Iterator[ExperimentSample]:
+    """Measures in equal steps up to the last arrival."""
+    last = max((arrival.hours or 0.0 for arrival in pods), default=0.0)
+    waiting = iter(pods)
+    following = next(waiting, None)
+    for step in range(1, _STEPS + 1):
+        until = last * step / _STEPS
+        while following is not None and (following.hours or 0.0) <= until:
+            world.let_go(following.hours or 0.0)
+            world.arrive(following)
+            following = next(waiting, None)
+        world.let_go(until)
+        yield measured(round(until, 6))
+
+
+def _percent(part: float, whole: float) -> float:
+    return round(100 * part / whole, 4) if whole else 0.0

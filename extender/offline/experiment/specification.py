@@ -1,0 +1,180 @@
+"""Reads the file of an experiment, and reports every fault with its path."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import Field, model_validator
+
+from extender.devices.policies.catalog import POLICIES
+from extender.devices.policies.policy import UserPolicy, Weighted
+from extender.devices.policies.typical_pods import TypicalPods
+from extender.errors import ConfigurationError
+from extender.framework.policy_fields import Strict
+from extender.offline.experiment.trace import Trace, read_openb
+from extender.policy.faults import Faults
+from extender.policy.library import search_last
+
+_MOST_SEEDS = 10_000
+_FORMAT = 1
+"""Changed when runs that were kept by an earlier version must be made again."""
+Metric = Literal["allocated", "fragmentation", "pending", "energy"]
+Above0 = Annotated[float, Field(gt=0, le=1e6)]
+
+
+class TraceSpec(Strict):
+    """The files of the trace; paths are relative to the experiment's file."""
+
+    format: Literal["openb"] = "openb"
+    nodes: str
+    pods: str
+
+
+class ArrivalsSpec(Strict):
+    """Which pods arrive, and when.
+
+    inflated: the pods are shuffled, and drawn again until the devices asked for exceed `percent` of all devices. None
+    leaves. recorded: the pods come and go at the trace's own times. poisson: pods drawn from the trace.
+    """
+
+    type: Literal["inflated", "recorded", "poisson"] = "inflated"
+    percent: Annotated[int, Field(gt=0, le=1000)] = 130
+    pods_per_hour: Above0 = 100.0
+    hours: Above0 = 24.0
+    lifetime_hours: Above0 = 6.0
+
+    @model_validator(mode="after")
+    def _fields_of_its_type_only(self) -> Self:
+        own = {"inflated": {"percent"}, "poisson": {"pods_per_hour", "hours", "lifetime_hours"}}.get(self.type, set())
+        if others := self.model_fields_set - own - {"type"}:
+            names = ", ".join(sorted(str(type(self).model_fields[name].alias) for name in others))
+            raise ValueError(f"type {self.type} takes no {names}")
+        return self
+
+
+class SeedRange(Strict):
+    """All seeds from `first` to `last`."""
+
+    first: int
+    last: int
+
+    @model_validator(mode="after")
+    def _ascends(self) -> Self:
+        if not 0 <= self.first <= self.last < self.first + _MOST_SEEDS:
+            raise ValueError(f"expected at most {_MOST_SEEDS} seeds, 0 or above, with first <= last")
+        return self
+
+
+class ExperimentSpec(Strict):
+    """The fields of the file."""
+
+    trace: TraceSpec
+    arrivals: ArrivalsSpec = ArrivalsSpec()
+    policies: Annotated[tuple[str, ...], Field(min_length=1)]
+    seeds: SeedRange
+    metrics: Annotated[tuple[Metric, ...], Field(min_length=1)] = ("allocated", "fragmentation", "pending", "energy")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """An experiment as its file describes it."""
+
+    path: Path
+    spec: ExperimentSpec
+
+    @classmethod
+    def load(cls, path: Path) -> Experiment:
+        """Reads the file. Raises ConfigurationError with every fault, and OSError."""
+        try:
+            document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise ConfigurationError([f"{path}: expected YAML: {' '.join(str(error).split())}"]) from None
+        faults = Faults()
+        spec = faults.read(ExperimentSpec, document)
+        if spec is not None:
+            search_last(str(path.resolve().parent))
+            for index, text in enumerate(spec.policies):
+                _parts(text, f"policies[{index}]", faults)
+            if len(set(spec.policies)) < len(spec.policies):
+                faults.add("policies", "expected every policy once")
+        if faults.messages or spec is None:
+            raise ConfigurationError([f"{path}: {message}" for message in faults.messages])
+        return cls(path, spec)
+
+    @cached_property
+    def trace(self) -> Trace:
+        return read_openb(*self._files)
+
+    @cached_property
+    def typical_pods(self) -> TypicalPods:
+        return TypicalPods.of(pod.ask for pod in self.trace.pods)
+
+    @property
+    def seeds(self) -> range:
+        return range(self.spec.seeds.first, self.spec.seeds.last + 1)
+
+    @property
+    def _files(self) -> tuple[Path, Path]:
+        folder = self.path.parent
+        return folder / self.spec.trace.nodes, folder / self.spec.trace.pods
+
+    def policy(self, text: str, seed: int) -> list[Weighted]:
+        """Returns the weighted policies of an entry of `policies`."""
+        made = []
+        for weight, name in _parts(text, text, Faults()):
+            build = POLICIES.get(name)
+            made.append(Weighted(build(self.typical_pods, seed) if build else _imported(name), weight))
+        return made
+
+    @cached_property
+    def _digest_of_files(self) -> str:
+        return hashlib.sha256(b"".join(hashlib.sha256(file.read_bytes()).digest() for file in self._files)).hexdigest()
+
+    def key(self, policy: str, seed: int) -> str:
+        """Returns a name for all that a run depends on: equal names, equal results."""
+        own = [_source_digest(name) for _, name in _parts(policy, policy, Faults()) if ":" in name]
+        arrivals = self.spec.arrivals.model_dump()
+        content = [_FORMAT, self._digest_of_files, arrivals, policy, own, seed]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _parts(text: str, path: str, faults: Faults) -> Sequence[tuple[int, str]]:
+    """Returns (weight, name) for each part of a sum such as `FGD+2*PWR`; adds a fault for each that is wrong."""
+    parts = []
+    for part in text.split("+"):
+        digits, star, name = part.strip().rpartition("*")
+        weight = int(digits) if digits.strip().isdecimal() else 0 if star else 1
+        if not 1 <= weight <= 100:
+            faults.add(path, f"expected a weight from 1 to 100 before *, got {digits.strip()!r}")
+        name = name.strip()
+        if ":" in name:
+            try:
+                _imported(name)
+            except Exception as error:  # importing runs the user's code, which may raise anything
+                faults.add(path, f"{name} cannot be imported: {error}")
+        elif name not in POLICIES:
+            faults.add(path, f"unknown policy {name!r}", name, POLICIES)
+        parts.append((weight, name))
+    return parts
+
+
+def _imported(place: str) -> UserPolicy:
+    module, _, name = place.partition(":")
+    found: Any = getattr(importlib.import_module(module), name)
+    if not isinstance(found, UserPolicy):
+        raise TypeError(f"{name} is not a policy; decorate the function with @device_priority")
+    return found
+
+
+def _source_digest(place: str) -> str:
+    source = sys.modules[place.partition(":")[0]].__file__
+    return hashlib.sha256(Path(source).read_bytes()).hexdigest() if source else ""

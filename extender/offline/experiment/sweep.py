@@ -1,0 +1,106 @@
+"""Makes all runs of an experiment in several processes, and keeps each, so that an interrupted sweep goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from functools import lru_cache
+from itertools import product
+from multiprocessing import get_context
+from pathlib import Path
+
+import msgspec
+
+from extender.errors import ExtenderError
+from extender.offline.experiment.results import ExperimentResult, summed_up
+from extender.offline.experiment.run import ExperimentSample, run
+from extender.offline.experiment.specification import Experiment
+
+_Run = list[ExperimentSample]
+
+
+def experiment(
+    path: str | Path,
+    results: str | Path | None = None,
+    workers: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> ExperimentResult:
+    """Makes the runs of an experiment, and returns what was measured.
+
+    The result does not depend on the number of workers.
+
+    Args:
+        path: the experiment's file.
+        results: the folder in which each run is kept when it is done; kept runs are not made again, as long as all
+            that they depend on is the same. By default none is kept.
+        workers: the number of processes.
+        progress: called with the number of runs that are done, and of all runs.
+
+    Raises:
+        ConfigurationError, MalformedInput: the experiment or its trace is wrong.
+        ExtenderError: a process was ended, or no pod arrived.
+    """
+    loaded = Experiment.load(Path(path))
+    loaded.trace  # noqa: B018  # a fault of the trace is found before any process starts
+    pairs = list(product(loaded.spec.policies, loaded.seeds))
+    folder = Path(results) / "runs" if results is not None else None
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    done = {pair: kept for pair in pairs if folder and (kept := _kept(folder / loaded.key(*pair)))}
+    waiting = [pair for pair in pairs if pair not in done]
+    report = progress or (lambda _done, _total: None)
+    report(len(done), len(pairs))
+
+    def take(pair: tuple[str, int], made: _Run) -> None:
+        if not made:
+            raise ExtenderError(f"{path}: no pod arrives")
+        done[pair] = made
+        if folder is not None:
+            _keep(folder / loaded.key(*pair), made)
+        report(len(done), len(pairs))
+
+    if workers == 1 or len(waiting) < 2:
+        for pair in waiting:
+            take(pair, run(loaded, *pair))
+    else:
+        _make(loaded.path, waiting, min(workers, len(waiting)), take)
+    return summed_up([done[pair] for pair in pairs])
+
+
+def _make(
+    path: Path, pairs: list[tuple[str, int]], workers: int, take: Callable[[tuple[str, int], _Run], None]
+) -> None:
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        futures = {pool.submit(_run_in_process, path, *pair): pair for pair in pairs}
+        try:
+            for future in as_completed(futures):
+                take(futures[future], msgspec.json.decode(future.result(), type=_Run))
+        except BrokenProcessPool:
+            what = "a process was ended from outside; run the command again, which makes only the runs that are missing"
+            raise ExtenderError(what) from None
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+@lru_cache(maxsize=1)
+def _loaded(path: Path) -> Experiment:
+    return Experiment.load(path)
+
+
+def _run_in_process(path: Path, policy: str, seed: int) -> bytes:
+    return msgspec.json.encode(run(_loaded(path), policy, seed))
+
+
+def _kept(file: Path) -> _Run | None:
+    try:
+        return msgspec.json.decode(file.with_suffix(".json").read_bytes(), type=_Run)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+
+
+def _keep(file: Path, made: _Run) -> None:
+    """Writes the run in one step, so that an interrupted write leaves no half of it."""
+    partial = file.with_suffix(".partial")
+    partial.write_bytes(msgspec.json.encode(made))
+    partial.replace(file.with_suffix(".json"))
