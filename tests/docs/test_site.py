@@ -75,7 +75,7 @@ def test_commands_and_flags_that_are_named_exist(page: str, command: str) -> Non
     assert name in cli.commands
     named = cli.commands[name]
     if isinstance(named, click.Group):
-        if (default := getattr(named, "default", "")) and words[0] not in named.commands:
+        if (default := getattr(named, "default", "")) and not set(words[:1]) & named.commands.keys():
             words.insert(0, default)
         assert words[0] in named.commands
         named = named.commands[words[0]]
