@@ -310,6 +310,10 @@ def quantity_of(nanos: int) -> str:
 
 def _amount(name: str, requested: Quantity, offered: DeviceCapacity, fractional: bool, domain: str | None) -> int:
     policy = offered.request_policy
+    if domain is not None:
+        name = qualified(name, domain)
+        if requested is not None and nano(requested) < 0:  # rounding up to a valid value would hide it
+            raise CapacityError(f'capacity "{name}": capacity value is negative: request {requested}')
     if requested is None:
         default = policy.default if policy else None
         amount = nano(offered.value if default is None else default)
@@ -320,10 +324,7 @@ def _amount(name: str, requested: Quantity, offered: DeviceCapacity, fractional:
     else:
         amount = _into_values(nano(requested), policy)
     if amount < 0:
-        if domain is None:
-            raise CapacityError(f'capacity "{name}": capacity value is negative')
-        shown = quantity_of(amount) if requested is None else requested
-        raise CapacityError(f'capacity "{qualified(name, domain)}": capacity value is negative: request {shown}')
+        raise CapacityError(f'capacity "{name}": capacity value is negative')
     return amount
 
 
@@ -338,7 +339,7 @@ def _into_range(name: str, requested: int, valid: CapacityRange, fractional: boo
     if requested < lowest or valid.step is None:
         return max(requested, lowest)
     unit, text = _unit(valid, fractional), quantity_of(requested)
-    if unit == _MILLI and requested % _MILLI:
+    if unit == _MILLI and (requested % _MILLI or requested > INT64_MAX * _MILLI):
         raise CapacityError(f'capacity "{name}": {_BEYOND}: request {text} is not a representable milli value')
     if requested > INT64_MAX * unit:
         raise CapacityError(f'capacity "{name}": {_BEYOND}: request {text} exceeds MaxInt64')

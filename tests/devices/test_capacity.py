@@ -19,7 +19,7 @@ def capacity(value: str, **policy: Any) -> dict[str, DeviceCapacity]:
     return {"memory": msgspec.convert(offered, DeviceCapacity)}
 
 
-RANGE = {"min": "1Gi", "max": "8Gi", "step": "2Gi"}
+RANGE: dict[str, Any] = {"min": "1Gi", "max": "8Gi", "step": "2Gi"}
 
 
 @pytest.mark.parametrize(
@@ -75,6 +75,40 @@ def test_a_device_without_the_requested_capacity_does_not_fit() -> None:
 def test_an_amount_that_cannot_be_represented_is_an_error(requested: str, policy: dict[str, Any], message: str) -> None:
     with pytest.raises(CapacityError, match=message):
         consumed({"memory": requested}, capacity("80Gi", **policy))
+
+
+ROUNDED_UP: dict[str, Any] = {"default": "1", "validRange": {"min": "1", "step": "1"}}
+FRACTIONS: dict[str, Any] = {"default": "500m", "validRange": {"min": "500m", "step": "250m"}}
+
+
+def test_since_1_38_a_negative_request_is_an_error_even_if_the_range_would_round_it_up() -> None:
+    offered = capacity("80Gi", **ROUNDED_UP)
+    assert consumed({"memory": "-1"}, offered) == {"memory": nano("1")}
+    with pytest.raises(CapacityError) as raised:
+        consumed({"memory": "-1"}, offered, domain="gpu.example.com")
+    assert str(raised.value) == 'capacity "gpu.example.com/memory": capacity value is negative: request -1'
+
+
+@pytest.mark.parametrize(
+    ("requested", "policy", "message"),
+    [
+        pytest.param(None, {"default": "-1"}, "capacity value is negative", id="a negative default"),
+        pytest.param(
+            "9223372036854775807",
+            FRACTIONS,
+            "capacity request cannot be represented in the device's range arithmetic: request 9223372036854775807 is"
+            " not a representable milli value",
+            id="beyond int64 in thousandths",
+        ),
+    ],
+)
+def test_since_1_38_an_error_has_the_whole_name_of_the_capacity(
+    requested: str | None, policy: dict[str, Any], message: str
+) -> None:
+    wishes = {} if requested is None else {"memory": requested}
+    with pytest.raises(CapacityError) as raised:
+        consumed(wishes, capacity("80Gi", **policy), fractional=True, domain="gpu.example.com")
+    assert str(raised.value) == f'capacity "gpu.example.com/memory": {message}'
 
 
 @pytest.mark.parametrize("step", ["0", "-2", "0.0"])
