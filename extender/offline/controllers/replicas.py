@@ -34,7 +34,7 @@ _DEFAULT_BACKOFF_LIMIT = 6
 _INDEX_FAILURES = "batch.kubernetes.io/job-index-failure-count"
 _COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 _INDEXES = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)  # one index, or the first and the last one
-_EVICTED = "DisruptionTarget"  # the condition of a pod that is evicted, preempted, or on a node that is gone
+_DISRUPTED = "DisruptionTarget"  # the condition of a pod that is evicted, preempted, or on a node that is gone
 _FAILURE_TARGET = "FailureTarget"
 _JOB_ENDS = frozenset(("Complete", "Failed", "SuccessCriteriaMet", _FAILURE_TARGET))
 _COST = re.compile(r"-\d+|[1-9]\d*|0", re.ASCII)  # a number as upstream's GetDeletionCostFromPodAnnotations reads it
@@ -87,21 +87,29 @@ def counts_terminating(pod: Pod, state: ClusterState) -> bool:
     return (job.spec.pod_replacement_policy or default) == "Failed" and creates_pods(job)
 
 
-def recreates(pod: Pod, state: ClusterState) -> bool:
-    """Returns True if a controller will create a new pod because this pod is deleted now.
+def was_disrupted(pod: Pod) -> bool:
+    """Returns True if the pod was evicted or preempted, so that a rule of a podFailurePolicy may be about it."""
+    return any(each.type == _DISRUPTED and each.status == "True" for each in pod.status.conditions or ())
+
+
+def recreates(pod: Pod, state: ClusterState, *, is_disrupted: bool = True) -> bool:
+    """Returns True if a controller will create a new pod because this pod is deleted now, or has ended.
 
     A Job does so until its backoffLimit is reached; `state` gets the Job with one more failure, unless its
     podFailurePolicy says otherwise.
+
+    Args:
+        is_disrupted: False if the pod ends because a user or a controller deleted it.
     """
-    if pod.terminating:
-        return counts_terminating(pod, state)
+    if pod.terminating and not counts_terminating(pod, state):
+        return False
     owner = pod.controller
     if owner is None or owner.kind == Node.__name__:  # kubelet recreates a static pod, but only on its node
         return False
     job = _job_of(pod, state)
     if job is None or job.terminating:
         return not _is_owner_deleted(pod, state)
-    action = _action_on_eviction(job)
+    action = _action_on_eviction(job) if is_disrupted else "Count"
     if action == "Ignore":
         return creates_pods(job)
     conditions = [*(job.status.conditions or ())]
@@ -170,7 +178,7 @@ def _action_on_eviction(job: Job) -> str:
     """
     policy = job.spec.pod_failure_policy
     for rule in (policy.rules if policy is not None else None) or ():
-        if any(each.type == _EVICTED and (each.status or "True") == "True" for each in rule.on_pod_conditions or ()):
+        if any(each.type == _DISRUPTED and (each.status or "True") == "True" for each in rule.on_pod_conditions or ()):
             return rule.action
     return "Count"
 

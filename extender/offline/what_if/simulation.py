@@ -26,11 +26,11 @@ from extender.offline.answers import Documented
 from extender.offline.claim_usage import release, reserve
 from extender.offline.claims import missing_templates, with_claims
 from extender.offline.controllers.replicas import (
-    counts_terminating,
     is_node_lost,
     is_of_running_job,
     is_ready,
     recreates,
+    was_disrupted,
 )
 from extender.offline.controllers.workloads import in_order
 from extender.offline.groups import GroupMembers, root_name
@@ -224,9 +224,10 @@ class Simulation:
         """Removes the pods that are being deleted; returns True if there were any."""
         leaving = [info for info in self.state.infos.values() if info.pod.terminating and self._is_served(info.pod)]
         for info in in_order(leaving):
+            had_job = is_of_running_job(info.pod, self.state)
+            comes_back = recreates(info.pod, self.state, is_disrupted=was_disrupted(info.pod))
             self._take_off(info)
-            if counts_terminating(info.pod, self.state):
-                self.add([PodInfo(self._as_recreated(info.pod))])
+            self._replace(info.pod, comes_back=comes_back, had_job=had_job)
         return bool(leaving)
 
     def _start_pods(self) -> None:
@@ -260,6 +261,11 @@ class Simulation:
         self._take_away(info, cause, comes_back=comes_back)
         if comes_back:
             self._previous_nodes.setdefault(pod.key, pod.node_name)
+        self._replace(pod, comes_back=comes_back, had_job=had_job)
+
+    def _replace(self, pod: Pod, *, comes_back: bool, had_job: bool) -> None:
+        """Queues the pod that a controller creates instead of this one; removes all pods of a Job that has failed."""
+        if comes_back:
             self.add([PodInfo(self._as_recreated(pod))])
         elif had_job and not is_of_running_job(pod, self.state):
             assert pod.controller is not None

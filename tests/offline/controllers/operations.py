@@ -21,6 +21,8 @@ _JOB_POLICIES: list[Object] = [
     {},
     {"podReplacementPolicy": "Failed"},
     {"backoffLimit": 0},
+    {"completionMode": "Indexed", "backoffLimitPerIndex": 0, "maxFailedIndexes": 0},
+    {"completionMode": "Indexed", "backoffLimitPerIndex": 0, "podReplacementPolicy": "Failed"},
     *(
         {
             "backoffLimit": limit,

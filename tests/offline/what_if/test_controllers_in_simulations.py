@@ -219,6 +219,28 @@ def test_a_job_of_which_too_many_indexes_fail_fails_with_all_of_its_pods(
     assert simulated(*NODES, job, *pods, drain=["na"]).lost == [f"default/{name}" for name in lost]
 
 
+@pytest.mark.parametrize(
+    ("spec", "conditions", "left"),
+    [
+        pytest.param({"backoffLimit": 1}, [], ["w0", "w1"], id="it tries again"),
+        pytest.param({"backoffLimit": 0}, [], [], id="it fails with all of its pods"),
+        pytest.param({"backoffLimit": 0, **failure_policy("Ignore")}, [], [], id="a plain deletion is a failure"),
+        pytest.param(
+            {"backoffLimit": 0, **failure_policy("Ignore")}, ON_EVICTION, ["w0", "w1"], id="an eviction is none"
+        ),
+        pytest.param({"backoffLimitPerIndex": 0}, [], ["w1"], id="only the index fails"),
+    ],
+)
+def test_a_pod_that_is_being_deleted_is_a_failure_of_a_job_that_counts_it(
+    spec: Object, conditions: list[Object], left: list[str]
+) -> None:
+    job = workload("Job", 2, "1", completions=2, podReplacementPolicy="Failed", **spec)
+    ending = leaving(replica("w0", kind="Job", conditions=[*READY, *conditions]))
+    assert sorted(simulated(*NODES, job, ending, replica("w1", "nb", kind="Job").obj()).pods) == [
+        f"default/{name}" for name in left
+    ]
+
+
 def test_a_job_without_completions_makes_no_more_pods_once_one_has_succeeded() -> None:
     job = {**workload("Job", 2, "1"), "status": {"succeeded": 1}}
     assert simulated(*NODES, job, replica("w0", kind="Job").obj(), drain=["na"]).lost == ["default/w0"]
