@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
@@ -44,6 +44,25 @@ TITLES: Mapping[str, str] = {
 }
 
 
+RATIOS: Mapping[str, tuple[str, str]] = {
+    "own loop / bindings alone": ("loop", "bind-only"),
+    "own loop / stock": ("loop", "stock"),
+    "ours, names / no-op in Go, names": ("names", "noop-names"),
+}
+
+
+def ratio_table() -> Table:
+    return Table("ratios", ["medians of pairs of runs", *RATIOS])
+
+
+def ratios_of(rounds: Sequence[Mapping[str, float]]) -> list[str]:
+    """Returns the median of each of RATIOS over the rounds, each of which maps a mode to pods bound a second."""
+    return [
+        _median([each[mode] / each[other] for each in rounds if {mode, other} <= each.keys()], 2)
+        for mode, other in RATIOS.values()
+    ]
+
+
 def throughput_table(modes: list[str]) -> Table:
     return Table("throughput", ["pods bound a second", *(TITLES[mode] for mode in modes)])
 
@@ -57,21 +76,27 @@ def main() -> None:
     binaries = build(report=progress)
     workloads, tables = options.workload or [*BACKLOGS, PREEMPTION], []
     if backlogs := [workload for workload in workloads if workload != PREEMPTION]:
-        tables.append(_throughput(binaries, backlogs, options))
+        tables += _throughput(binaries, backlogs, options)
     if PREEMPTION in workloads:
         tables.append(_preemption(binaries, options))
     publish(tables, options)
 
 
-def _throughput(binaries: Binaries, backlogs: list[str], options: Namespace) -> Table:
+def _throughput(binaries: Binaries, backlogs: list[str], options: Namespace) -> list[Table]:
     modes = options.mode or list(MODES)
-    table = throughput_table(modes)
+    table, ratios = throughput_table(modes), ratio_table()
     for workload in backlogs:
-        found = [_measure(binaries, mode, workload, options) for _ in range(options.repeat) for mode in modes]
-        measured = [each for each in found if each is not None]
+        rounds = [
+            [each for mode in modes if (each := _measure(binaries, mode, workload, options)) is not None]
+            for _ in range(options.repeat)
+        ]
+        measured = [each for found in rounds for each in found]
         rates = [_rate([each.pods_per_second for each in measured if each.mode == mode]) for mode in modes]
-        table.add([workload, *rates], {"workload": workload, "measured": [asdict(each) for each in measured]})
-    return table
+        record = {"workload": workload, "measured": [asdict(each) for each in measured]}
+        table.add([workload, *rates], record)
+        by_mode = [{each.mode: each.pods_per_second for each in found} for found in rounds]
+        ratios.add([workload, *ratios_of(by_mode)], {"workload": workload, "pods_per_second": by_mode})
+    return [table, ratios]
 
 
 def _preemption(binaries: Binaries, options: Namespace) -> Table:
@@ -118,7 +143,11 @@ def _options() -> Namespace:
 
 
 def _rate(rates: list[float]) -> str:
-    return f"{median(rates):.0f}" if rates else "-"
+    return _median(rates, 0)
+
+
+def _median(values: list[float], digits: int) -> str:
+    return f"{median(values):.{digits}f}" if values else "-"
 
 
 def _measure(binaries: Binaries, mode: str, workload: str, options: Namespace) -> Throughput | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench.__main__ import NODES, answers_table, decisions_table, verbs_table
-from tests.bench.cluster import throughput_table
+from tests.bench.cluster import ratio_table, ratios_of, throughput_table
 from tests.bench.report import Table, add_options, publish
 from tests.bench.throughput import MODES
 from tests.bench.workloads import BACKLOGS, DECISIONS, PREEMPTION
@@ -18,7 +18,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 DOCUMENT = (DOCS / "speed.md").read_text()
 WEBHOOK = ["noop-names", "names", "names-unscored", "names-only", "names-best"]  # what docs/webhook-cost.md compares
 ALL = throughput_table([mode for mode in MODES if not mode.startswith("names-")])
-SHOWN = [answers_table(), decisions_table(), verbs_table(), ALL]
+SHOWN = [answers_table(), decisions_table(), verbs_table(), ALL, ratio_table()]
 
 
 def first_columns(table: Table, count: int) -> list[tuple[str, ...]]:
@@ -74,3 +74,12 @@ def test_tables_are_printed_and_put_into_a_document(tmp_path: Path, capsys: pyte
 def test_a_document_without_a_place_for_a_table_is_an_error() -> None:
     with pytest.raises(LookupError, match="no line `<!-- loop -->`"):
         Table("loop", ["backlog", "ms"]).put_into("text")
+
+
+def test_a_ratio_is_the_median_of_the_rounds_that_have_both() -> None:
+    rounds = [
+        {"loop": 900.0, "bind-only": 1000.0, "stock": 300.0},
+        {"loop": 700.0, "bind-only": 1000.0},
+        {"loop": 800.0, "bind-only": 1000.0, "stock": 200.0},
+    ]
+    assert ratios_of(rounds) == ["0.80", "3.50", "-"]
