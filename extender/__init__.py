@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     from extender.offline.explain.overview import PendingGroup, PendingPod
     from extender.offline.explain.suggestion import SuggestedChange
     from extender.offline.nodes import NodeUsage
+    from extender.offline.plan.plan import MovePlan
+    from extender.offline.plan.trial import Move
     from extender.offline.recording.reading import RecordedStep, Recording
     from extender.offline.recording.replay import ChangedDecision, Difference, ReplayResult, replay
     from extender.offline.what_if.capacity import Capacity
@@ -113,6 +115,8 @@ __all__ = [
     "Handle",
     "IntColumn",
     "Listing",
+    "Move",
+    "MovePlan",
     "Moved",
     "Namespace",
     "Node",
@@ -200,6 +204,8 @@ _NAMES = {
     "extender.offline.explain.overview": ("PendingGroup", "PendingPod"),
     "extender.offline.answers": ("Listing",),
     "extender.offline.nodes": ("NodeUsage",),
+    "extender.offline.plan.plan": ("MovePlan",),
+    "extender.offline.plan.trial": ("Move",),
     "extender.offline.recording.reading": ("RecordedStep", "Recording"),
     "extender.offline.recording.replay": ("ChangedDecision", "Difference", "ReplayResult", "replay"),
     "extender.offline.what_if.capacity": ("Capacity",),

@@ -14,7 +14,7 @@ import pytest
 from tests.cli.commands import extender
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("why-pending", "what-if", "compare", "page", "record-and-replay", "scripting")
+PAGES = ("why-pending", "what-if", "plan", "compare", "page", "record-and-replay", "scripting")
 APP = """
 apiVersion: apps/v1
 kind: Deployment
@@ -50,11 +50,22 @@ COMMANDS = [
 ]
 
 
+INDEX = """
+apiVersion: v1
+kind: Pod
+metadata: {name: index, namespace: shop}
+spec:
+  nodeSelector: {node.kubernetes.io/instance-type: general-8}
+  containers: [{name: c, image: index, resources: {requests: {cpu: 7500m, memory: 8Gi}}}]
+"""
+
+
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copy(ROOT / "extender/offline/example.yaml", tmp_path / "cluster.yaml")
     shutil.copy(ROOT / "tests/recordings/served.jsonl.gz", tmp_path / "recording.jsonl.gz")
     (tmp_path / "app.yaml").write_text(APP)
+    (tmp_path / "index.yaml").write_text(INDEX)
     (tmp_path / "next.yaml").write_text(POLICY)
     (tmp_path / "key").write_text("a secret of 16 bytes or more")
     (tmp_path / "answer.txt").write_text("an answer")
@@ -75,7 +86,7 @@ def test_a_command_prints_what_is_shown(command: str, shown: str) -> None:
 
 
 @pytest.mark.usefixtures("directory")
-@pytest.mark.parametrize("page", ["why-pending", "what-if", "record-and-replay", "scripting"])
+@pytest.mark.parametrize("page", ["why-pending", "what-if", "plan", "record-and-replay", "scripting"])
 def test_the_python_runs(page: str) -> None:
     (source,) = blocks(page, "python")
     subprocess.run([sys.executable, "-c", source], check=True, capture_output=True, timeout=60)

@@ -229,6 +229,12 @@ BESIDE_THE_DOOR = {
     "extender.offline.manifests.validation.groups_and_claims": {
         "extender.devices.cel.device_selectors"
     },  # compiles selectors
+    "extender.offline.plan.model": {  # turns filters into constraints of a solver
+        "extender.devices.extended_resources",
+        "extender.plugins",
+        "extender.table.podinfo.HostPort",
+        "extender.table.podinfo.of_one_template",
+    },
     "extender.offline.what_if.simulation": {  # runs the loop's own queue
         "extender.framework.cluster_events",
         "extender.plugins.registry.INTERESTS",

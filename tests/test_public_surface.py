@@ -71,6 +71,8 @@ RESULTS = {
         "Explanation",
         "FilterVerdict",
         "GroupExplanation",
+        "Move",
+        "MovePlan",
         "Moved",
         "NodeUsage",
         "PendingGroup",

@@ -21,6 +21,21 @@ color
 # RE2 reads it.
 log_errors
 
+# HiGHS reads them.
+HandleKeyboardInterrupt
+num_col_
+num_row_
+col_cost_
+col_lower_
+col_upper_
+integrality_
+row_lower_
+row_upper_
+format_
+start_
+index_
+value_
+
 # httptools calls them.
 on_message_begin
 on_header

@@ -25,6 +25,7 @@ class DocumentKind(StrEnum):
     DECISIONS = "Decisions"
     SIMULATION = "Simulation"
     CAPACITY = "Capacity"
+    PLAN = "Plan"
     COMPARISON = "Comparison"
     REPLAY = "Replay"
     REPLAY_LIST = "ReplayList"
@@ -96,6 +97,7 @@ _NAMES: Mapping[DocumentKind, Callable[[Mapping[str, Any]], Iterable[str]]] = {
     DocumentKind.DECISIONS: lambda document: [document["pod"]] if "pod" in document else _each("pods", "pod")(document),
     DocumentKind.SIMULATION: lambda document: [*document["remaining"], *document["lost"]],
     DocumentKind.CAPACITY: lambda document: map(_template, document["pods"]),
+    DocumentKind.PLAN: _each("moves", "pod"),
     DocumentKind.COMPARISON: _each("moved", "pod"),
     DocumentKind.REPLAY: lambda document: [
         *_each("changed", "pod")(document),

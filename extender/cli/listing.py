@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,30 +15,13 @@ if TYPE_CHECKING:
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Document = TypeVar("_Document", bound=Mapping[str, Any])
-_SET = re.compile(r"(\S+)\s+(in|notin)\s*\(([^()]*)\)")
-_EQUAL = re.compile(r"([^\s=!]+)\s*(==|=|!=)\s*([^\s=!]*)")
-_COMMA = re.compile(r",(?![^()]*\))")
 
 
 def selector_of(text: str) -> Selector:
-    """Parses a label selector in kubectl's form, such as `app=web,tier!=db,zone in (a,b),!old`. Raises ValueError."""
-    from extender.model.selectors import Requirement, Selector
+    """Parses a label selector; see `parse_selector`, which is imported only here because --help must not wait."""
+    from extender.model.selectors import parse_selector
 
-    requirements = []
-    for part in (each.strip() for each in _COMMA.split(text)):
-        if match := _SET.fullmatch(part):
-            values = frozenset(value.strip() for value in match[3].split(","))
-            requirement = Requirement(match[1], "In" if match[2] == "in" else "NotIn", values)
-        elif match := _EQUAL.fullmatch(part):
-            requirement = Requirement(match[1], "NotIn" if match[2] == "!=" else "In", frozenset((match[3],)))
-        elif part.startswith("!"):
-            requirement = Requirement(part[1:].strip(), "DoesNotExist")
-        else:
-            requirement = Requirement(part, "Exists")
-        if not requirement.well_formed():
-            raise ValueError(f"{part or text!r}: expected KEY=VALUE, KEY!=VALUE, KEY, !KEY or KEY in (VALUE,...)")
-        requirements.append(requirement)
-    return Selector(tuple(requirements))
+    return parse_selector(text)
 
 
 class _Parsed(click.ParamType):  # type: ignore[type-arg]  # the class is not generic before click 8.5

@@ -20,6 +20,7 @@ from extender.cli.experiment import experiment
 from extender.cli.explain import explain
 from extender.cli.mcp import mcp
 from extender.cli.output import lay_out, os_error_text, write_commands
+from extender.cli.plan import plan
 from extender.cli.process_commands import demo, schedule, serve
 from extender.cli.record import record, replay, snapshot, translate, upgrade_check
 from extender.cli.reference import reference
@@ -165,7 +166,7 @@ def version() -> None:
 
 
 _SECTIONS: Mapping[str, Sequence[click.Command]] = {
-    "About a cluster, live or in a file": (explain, simulate, capacity, compare, view, snapshot, translate, mcp),
+    "About a cluster, live or in a file": (explain, simulate, capacity, plan, compare, view, snapshot, translate, mcp),
     "Rules and recordings": (rule, record, replay, upgrade_check),
     "Device policies": (experiment,),
     "Running it": (demo, serve, schedule, status, doctor, certs),

@@ -19,6 +19,7 @@ from extender.offline.explain.explanation import Explained
 from extender.offline.explain.group import GroupExplained
 from extender.offline.explain.overview import Pending
 from extender.offline.nodes import NodeUsage
+from extender.offline.plan.plan import Planned
 from extender.offline.recording.reading import RecordedStep
 from extender.offline.recording.replay import ChangedDecision
 from extender.offline.rule_trial import RuleTrial
@@ -105,6 +106,10 @@ class SimulationDocument(Simulated, frozen=True):
 
 class CapacityDocument(Capacity, frozen=True):
     """`extender capacity`: how many more pods fit."""
+
+
+class PlanDocument(Planned, frozen=True):
+    """`extender plan`: the fewest moves after which pods are placed, or why there are none."""
 
 
 class ComparisonDocument(Compared, frozen=True):
@@ -212,6 +217,7 @@ _DOCUMENTS: tuple[type[Documented], ...] = (
     DecisionsDocument,
     SimulationDocument,
     CapacityDocument,
+    PlanDocument,
     ComparisonDocument,
     ReplayDocument,
     ReplayListDocument,

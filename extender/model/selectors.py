@@ -21,6 +21,9 @@ _LABEL_KEY = re.compile(
     r"((?=.{1,253}/)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?"
     r"(?=.{1,63}\Z)[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
 )
+_SET = re.compile(r"(\S+)\s+(in|notin)\s*\(([^()]*)\)")
+_EQUAL = re.compile(r"([^\s=!]+)\s*(==|=|!=)\s*([^\s=!]*)")
+_COMMA = re.compile(r",(?![^()]*\))")
 _FORMATS = {"In": "in ({})", "NotIn": "not in ({})", "Gt": "> {}", "Lt": "< {}"}
 
 
@@ -128,6 +131,25 @@ def _from_items(items: tuple[tuple[str, str], ...]) -> Selector:
 def selector_from_labels(labels: Mapping[str, str]) -> Selector:
     """Returns a selector that requires all of these labels; without labels, it matches everything (SelectorFromSet)."""
     return _from_items(tuple(sorted(labels.items())))
+
+
+def parse_selector(text: str) -> Selector:
+    """Parses a label selector in kubectl's form, such as `app=web,tier!=db,zone in (a,b),!old`. Raises ValueError."""
+    requirements = []
+    for part in (each.strip() for each in _COMMA.split(text)):
+        if match := _SET.fullmatch(part):
+            values = frozenset(value.strip() for value in match[3].split(","))
+            requirement = Requirement(match[1], "In" if match[2] == "in" else "NotIn", values)
+        elif match := _EQUAL.fullmatch(part):
+            requirement = Requirement(match[1], "NotIn" if match[2] == "!=" else "In", frozenset((match[3],)))
+        elif part.startswith("!"):
+            requirement = Requirement(part[1:].strip(), "DoesNotExist")
+        else:
+            requirement = Requirement(part, "Exists")
+        if not requirement.well_formed():
+            raise ValueError(f"{part or text!r}: expected KEY=VALUE, KEY!=VALUE, KEY, !KEY or KEY in (VALUE,...)")
+        requirements.append(requirement)
+    return Selector(tuple(requirements))
 
 
 def requirement_text(requirement: NodeSelectorRequirement) -> str:

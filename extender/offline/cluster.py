@@ -20,6 +20,7 @@ from extender.offline.explain.overview import PendingGroup, PendingPod, pending,
 from extender.offline.manifests.admission import Admitted
 from extender.offline.manifests.templates import Workload, required_workload
 from extender.offline.nodes import NodeUsage, node_usage
+from extender.offline.plan.plan import MOST_MOVES, SEARCH_SECONDS, MovePlan, plan
 from extender.offline.policy_forms import AnyPolicy, profiles_of
 from extender.offline.state import ClusterState
 from extender.offline.what_if.capacity import MOST_PODS, Capacity, capacity
@@ -229,6 +230,43 @@ class Cluster:
         """
         workloads = [each if isinstance(each, Workload | str) else required_workload(each) for each in templates]
         return capacity(self._state, workloads, weights, most, progress)
+
+    def plan(
+        self,
+        *pods: Workload | Mapping[str, Any] | str,
+        keep: Sequence[str] = (),
+        most_moves: int = MOST_MOVES,
+        most_priority: int | None = None,
+        bare_pods: bool = False,
+        seconds: float = SEARCH_SECONDS,
+        seed: int = 0,
+    ) -> MovePlan:
+        """Finds the fewest evictions after which these pods are placed, or proves that there are none.
+
+        Args:
+            pods: the `namespace/name` of pods that wait for a node, and manifests that are created after the moves.
+            keep: namespaces, and label selectors such as "app=db", of pods that are not to be evicted.
+            most_moves: the most evictions of a plan.
+            most_priority: pods of a higher priority are not evicted; None means that no priority protects a pod.
+            bare_pods: True if pods without a controller may be evicted, which you then have to create again.
+            seconds: how long to search; then the best plan so far is the answer.
+
+        Raises:
+            UnknownPod: the cluster has no pod of this name.
+            ConfigurationError: a pod does not wait for a scheduler, or `keep` cannot be parsed.
+            MalformedCluster: the API server would refuse a manifest.
+        """
+        targets = [each if isinstance(each, Workload | str) else required_workload(each) for each in pods]
+        return plan(
+            self._state,
+            targets,
+            keep,
+            most_moves=most_moves,
+            most_priority=most_priority,
+            bare_pods=bare_pods,
+            seconds=seconds,
+            seed=seed,
+        )
 
     def compare(
         self,

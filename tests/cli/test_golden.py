@@ -60,6 +60,14 @@ metadata: {name: single}
 spec:
   containers: [{name: c, image: single, resources: {requests: {cpu: "1"}}}]
 """
+INDEX = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: index, namespace: shop}
+spec:
+  nodeSelector: {node.kubernetes.io/instance-type: general-8}
+  containers: [{name: c, image: index, resources: {requests: {cpu: 7500m, memory: 8Gi}}}]
+"""
 NEXT_POLICY = """\
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -132,6 +140,20 @@ OUTPUTS: Mapping[str, Sequence[str]] = {
         f"capacity {EXAMPLE} -f app.yaml -f pod.yaml --weight 3 --weight 1 --most 20",
         f"capacity {HARD} -f pod.yaml",
         f"capacity {HARD} -f pod.yaml -o json",
+    ),
+    "plan": (
+        f"plan {EXAMPLE} -f index.yaml",
+        f"plan {EXAMPLE} -f index.yaml --max-moves 1",
+        f"plan {EXAMPLE} -f index.yaml -o json",
+        f"plan {EXAMPLE} -f index.yaml --script",
+        f"plan {EXAMPLE} data/warehouse-0",
+        f"plan {EXAMPLE} shop/web-6d5f8-m7d3x",
+        f"plan {HARD} work/spread --keep work",
+        f"plan {EXAMPLE}",
+        f"plan {EXAMPLE} -f index.yaml --keep a=b=c",
+        f"plan {EXAMPLE} -f index.yaml --script -o json",
+        f"plan {EXAMPLE} shop/web-6d5f8-2xk7d",
+        f"plan {EXAMPLE} podgroup/none",
     ),
     "compare": (
         f"compare {EXAMPLE} --policy next.yaml",
@@ -267,6 +289,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     shutil.copy(ROOT / "tests/recordings/served.jsonl.gz", tmp_path / "recording.jsonl.gz")
     contents = {
         "app.yaml": APP,
+        "index.yaml": INDEX,
         "pod.yaml": POD,
         "next.yaml": NEXT_POLICY,
         "faulty.yaml": FAULTY_POD,

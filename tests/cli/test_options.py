@@ -128,6 +128,7 @@ NAMES = [
     ("simulate --cluster c.json", "Simulation", "ml/job-0 shop/db-0 shop/web-0"),
     ("simulate --cluster c.json -n shop --delete web-0", "Simulation", "ml/job-0 shop/db-0"),
     ("capacity --cluster c.json -f new.json", "Capacity", "shop/new"),
+    ("plan --cluster c.json -f new.json", "Plan", ""),
     ("compare --cluster c.json --policy policy.json", "Comparison", ""),
     ("reference log", "Reference", None),
     ("replay recording.jsonl.gz --steps", "Replay", None),

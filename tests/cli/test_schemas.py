@@ -42,6 +42,7 @@ COMMANDS = {
     DocumentKind.DECISIONS: ["explain", "--from", "{server}"],
     DocumentKind.SIMULATION: ["simulate", "--cluster", EXAMPLE, "--drain", "general-a1"],
     DocumentKind.CAPACITY: ["capacity", "--cluster", EXAMPLE, "-f", "{folder}/pods.yaml"],
+    DocumentKind.PLAN: ["plan", "-f", "{folder}/big.yaml", "--cluster", EXAMPLE],
     DocumentKind.COMPARISON: ["compare", "--cluster", EXAMPLE, "--policy", "{folder}/policy.yaml"],
     DocumentKind.REPLAY: ["replay", RECORDING],
     DocumentKind.REPLAY_LIST: ["replay", RECORDING, RECORDING, "--steps"],
@@ -62,6 +63,8 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str
     monkeypatch.setattr(sys, "path", [*sys.path])  # so that the rules here hide no others
     pods = [make_pod(name).req(cpu="1").obj() for name in ("one", "two")]
     (tmp_path / "pods.yaml").write_text(yaml.safe_dump_all(pods))
+    big = make_pod("big").req(cpu="7500m").node_selector({"node.kubernetes.io/instance-type": "general-8"})
+    (tmp_path / "big.yaml").write_text(yaml.safe_dump(big.obj()))
     (tmp_path / "policy.yaml").write_text(POLICY)
     trace = f"{{nodes: {TRACE}/nodes.csv, pods: {TRACE}/pods.csv}}"
     experiment = f"trace: {trace}\npolicies: [FirstFit]\nseeds: {{first: 1, last: 1}}\n"

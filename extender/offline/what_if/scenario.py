@@ -82,8 +82,8 @@ def apply(scenario: Scenario, simulation: Simulation) -> list[str]:
             workload = template_or_manifest
         else:
             workload = required_workload(template_or_manifest)
-        new = _created(simulation, workload, replicas, notes)
-        _check_names(new, workload.source, created, state)
+        new = created_pods(state, workload, replicas, notes)
+        check_names(new, workload.source, created, state)
         simulation.add(new)
     # Pods that were pending already go first: they are older than those that the drain will evict.
     if drained:
@@ -183,8 +183,11 @@ def _scaled(simulation: Simulation, target: str, count: int, notes: list[str]) -
     return new
 
 
-def _created(simulation: Simulation, workload: Workload, replicas: int | None, notes: list[str]) -> list[PodInfo]:
-    state = simulation.state
+def created_pods(state: ClusterState, workload: Workload, replicas: int | None, notes: list[str]) -> list[PodInfo]:
+    """Returns the pods of a workload that is created now, and adds to `state` what its manifests bring with them.
+
+    `notes` gets remarks on defaults that were filled in.
+    """
     requested = replicas if replicas is not None else workload.replicas
     count = 1 if requested is None else _checked_count(workload.source, requested)
     create_companions(state, workload, count)
@@ -202,7 +205,7 @@ def _created(simulation: Simulation, workload: Workload, replicas: int | None, n
     return new
 
 
-def _check_names(new: Sequence[PodInfo], source: str, created: dict[str, str], state: ClusterState) -> None:
+def check_names(new: Sequence[PodInfo], source: str, created: dict[str, str], state: ClusterState) -> None:
     """Raises ConfigurationError if a new pod has the name of another pod, old or new.
 
     Adds the new pods to `created`, which maps pods to the manifests that they come from.

@@ -15,10 +15,11 @@ from msgspec.structs import replace
 from extender.engine import Engine
 from extender.engine.decision import Chosen, Failure
 from extender.engine.group_members import BY_GANG
-from extender.framework.cluster_events import ASSIGNED_POD_ADD, ASSIGNED_POD_DELETE, Change
+from extender.framework.cluster_events import ASSIGNED_POD_ADD, ASSIGNED_POD_DELETE, Change, node_events
 from extender.framework.profile import PreEnqueueRules
 from extender.framework.topology import ZONE
 from extender.model.meta import Condition
+from extender.model.node import Node
 from extender.model.pod import Pod, PodStatus
 from extender.model.workloads import PodDisruptionBudget
 from extender.offline import direct_binding
@@ -247,7 +248,14 @@ class Simulation:
         name = pod.node_name
         return bool(name) and not (self.state.has_node(name) and is_node_lost(self.state.node(name)))
 
-    def evict(self, info: PodInfo, cause: str) -> None:
+    def update_node(self, node: Node) -> None:
+        """Replaces a node by a new version of it, and moves the pods that may now fit to the active queue."""
+        old = self.state.node(node.name)
+        self.state.add(node)
+        for event in node_events(old, node):
+            self._queue.move(Change(event, old, node))
+
+    def evict(self, info: PodInfo, cause: str, *, recreated_by_user: bool = False) -> None:
         """Removes a pod from its node. If a controller would recreate it, a new pod of the same name is queued.
 
         If the pod's Job fails because of it, the Job's other pods are removed, too. A pod that has been removed in this
@@ -257,7 +265,7 @@ class Simulation:
         if (current := self.state.infos.get(pod.key)) is None or current.uid != info.uid:
             return
         had_job = is_of_running_job(pod, self.state)
-        comes_back = recreates(pod, self.state)
+        comes_back = recreates(pod, self.state) or recreated_by_user
         self._take_away(info, cause, comes_back=comes_back)
         if comes_back:
             self._previous_nodes.setdefault(pod.key, pod.node_name)

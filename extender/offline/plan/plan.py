@@ -1,0 +1,298 @@
+"""The answer of `extender plan`: the moves, or the proof that none help; as text, and as a script for kubectl."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from shlex import quote
+from typing import Any, Literal
+
+import msgspec
+
+from extender.errors import ConfigurationError
+from extender.model.pod import Pod
+from extender.offline.answers import Documented
+from extender.offline.manifests.templates import Workload
+from extender.offline.plan import solver
+from extender.offline.plan.movable import rules_of
+from extender.offline.plan.search import Findings, SearchLimits, search
+from extender.offline.plan.trial import Move, PlanTrial
+from extender.offline.remarks import remarks_on
+from extender.offline.state import ClusterState
+from extender.offline.what_if.scenario import check_names, created_pods
+from extender.offline.what_if.simulation import Eviction, Placement
+from extender.runtime.clock import Clock, SystemClock
+from extender.runtime.text import MOST_ROWS, aligned, counted, cut, listed, printable
+from extender.table import PodInfo
+
+MOST_MOVES = 20
+SEARCH_SECONDS = 10.0
+_EXHAUSTED = (
+    "the pods could be arranged so, but the scheduler places evicted pods elsewhere; all orders of evictions were"
+    " tried, each pod evicted once, but another --seed may end differently"
+)
+_SCRIPT = """\
+set -eu
+
+# The pods with these labels that are on a node, as a number.
+on_nodes() {
+  kubectl get pods -n "$1" -l "$2" -o 'jsonpath={range .items[?(@.spec.nodeName)]}{.metadata.uid}{"\\n"}{end}' | wc -l
+}
+
+# Evicts a pod through the Eviction API, and asks again while a PodDisruptionBudget refuses it. Then waits until the pod
+# is gone, and until as many pods with its labels as before are on nodes. Its replacement may need nodes that earlier
+# evictions have left: these are uncordoned.
+# Arguments: namespace, pod, labels, nodes to uncordon, file to create the pod from if it has no controller.
+evict() {
+  before=$(on_nodes "$1" "$3")
+  tries=0
+  until printf '{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"%s","namespace":"%s"}}' "$2" "$1" |
+    kubectl create --raw "/api/v1/namespaces/$1/pods/$2/eviction" -f -
+  do
+    tries=$((tries + 1))
+    [ "$tries" -lt 120 ] || exit 1
+    sleep 5
+  done
+  kubectl wait -n "$1" --for=delete "pod/$2" --timeout=10m
+  for node in $4; do kubectl uncordon "$node"; done
+  [ -z "$5" ] || kubectl create -f "$5"
+  until [ "$(on_nodes "$1" "$3")" -ge "$before" ]; do sleep 1; done
+}
+"""
+_WITHOUT_OWNER = "/^  nodeName:/d; /^  uid:/d; /^  resourceVersion:/d"
+
+
+class Planned(Documented, frozen=True, kw_only=True):
+    """The answer of `extender plan`, as the command prints it.
+
+    Attributes:
+        outcome: `fits` if the scheduler places everything without a move, `moves` if the plan places everything,
+            `impossible` if it is proved that no arrangement of the movable pods does, else `unknown`.
+        pods: the pods to place, as `namespace/name`.
+        moves: the evictions in their order, each with the node on which the scheduler places the pod again.
+        placements: the nodes of the pods to place, once the moves are done.
+        smallest: true if it is proved that no plan has fewer moves.
+        bound: no plan has fewer moves than this.
+        reason: why the outcome is `impossible` or `unknown`; null for the other outcomes.
+        preempted: the pods that the scheduler preempts before any move, because of their lower priority.
+        movable: the number of pods that a plan may evict.
+        kept: why pods may not be evicted -> how many of them there are for each reason.
+        notes: remarks for people, such as defaults that were filled in.
+    """
+
+    outcome: Literal["fits", "moves", "impossible", "unknown"]
+    pods: Sequence[str]
+    moves: Sequence[Move]
+    placements: Sequence[Placement]
+    smallest: bool
+    bound: int
+    reason: str | None
+    preempted: Sequence[Eviction]
+    movable: int
+    kept: Mapping[str, int]
+    notes: Sequence[str]
+
+
+class MovePlan(Planned, frozen=True, kw_only=True):
+    """The fewest moves after which pods are placed, or why there are none; the attributes of `Planned`, and more.
+
+    Attributes:
+        evicted: the pods of `moves` as they are before the plan, by `namespace/name`.
+        cordoned: the nodes of `moves` that are cordoned before the plan, so that its end leaves them cordoned.
+    """
+
+    evicted: Mapping[str, Pod]
+    cordoned: Sequence[str]
+
+    def __repr__(self) -> str:
+        return f"Plan({summary(self)})"
+
+    @property
+    def succeeds(self) -> bool:
+        """True if everything is placed at the end."""
+        return self.outcome in ("fits", "moves")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the documented form, ready for JSON: see docs/plan.md."""
+        return msgspec.convert(self, Planned, from_attributes=True).to_dict()
+
+    def to_script(self) -> str:
+        """Returns a shell script for review, which carries the moves out with kubectl and waits for each."""
+        return "\n".join(_script(self)) + "\n"
+
+
+def plan(
+    state: ClusterState,
+    pods: Sequence[str | Workload],
+    keep: Sequence[str] = (),
+    *,
+    most_moves: int = MOST_MOVES,
+    most_priority: int | None = None,
+    bare_pods: bool = False,
+    seconds: float = SEARCH_SECONDS,
+    seed: int = 0,
+    clock: Clock | None = None,
+) -> MovePlan:
+    """Finds the fewest evictions after which these pods are placed, or proves that there are none.
+
+    Args:
+        pods: waiting pods of the cluster as `namespace/name`, and workloads to create when the moves are done.
+        keep: namespaces and label selectors of pods that are not to be evicted.
+        most_moves: the most evictions of a plan.
+        most_priority: pods of a higher priority are not evicted; None means that no priority protects a pod.
+        bare_pods: True if pods without a controller may be evicted, which then have to be created again.
+        seconds: how long to search; then the best plan so far is the answer.
+
+    Raises:
+        UnknownPod: the cluster has no pod of this name.
+        ConfigurationError: a pod does not wait for a scheduler, or `keep` is neither a namespace nor a selector.
+        MalformedCluster: the API server would refuse a workload.
+    """
+    base, notes = state.copy(), list[str]()
+    waiting = list(dict.fromkeys(_waiting(base, each) for each in pods if isinstance(each, str)))
+    created: list[PodInfo] = []
+    names: dict[str, str] = {}
+    for workload in pods:
+        if isinstance(workload, Workload):
+            new = created_pods(base, workload, None, notes)
+            check_names(new, workload.source, names, base)
+            created += new
+    for info in created:
+        if info.pod.node_name:
+            raise ConfigurationError([f"pod {info.pod.key}: spec.nodeName binds it to a node without a scheduler"])
+    rules = rules_of(keep, most_priority, bare_pods=bare_pods)
+    found = search(base, waiting, created, rules, SearchLimits(seconds, most_moves), clock or SystemClock(), seed)
+    targets = [*waiting, *(info.pod.key for info in created)]
+    notes += remarks_on(base, [*(base.infos[key].pod for key in waiting), *(info.pod for info in created)])
+    return _answer(base, targets, found, most_moves, notes)
+
+
+def _waiting(state: ClusterState, key: str) -> str:
+    pod = state.info(key).pod
+    if pod.node_name:
+        raise ConfigurationError([f"pod {key} is on node {pod.node_name} already"])
+    if pod.terminating:
+        raise ConfigurationError([f"pod {key} is being deleted, so no scheduler tries it again"])
+    return key
+
+
+def _answer(
+    state: ClusterState, targets: Sequence[str], found: Findings, most_moves: int, notes: list[str]
+) -> MovePlan:
+    trial = found.plan
+    moves = trial.moves if trial is not None else []
+    if found.is_interrupted:
+        notes.append("interrupted: this is the best plan so far")
+    if not (found.is_complete or solver.is_installed()):
+        notes.append(solver.MISSING)
+    outcome: Literal["fits", "moves", "impossible", "unknown"] = "unknown"
+    if trial is not None:
+        outcome = "moves" if moves else "fits"
+    elif found.proof is not None:
+        outcome = "impossible"
+    return MovePlan(
+        outcome=outcome,
+        pods=targets,
+        moves=moves,
+        placements=[Placement(key, trial.state.infos[key].pod.node_name) for key in targets]
+        if trial is not None
+        else (),
+        smallest=trial is not None and found.is_complete,
+        bound=len(moves) if trial is not None and found.is_complete else found.bound,
+        reason=_reason(found, most_moves) if trial is None else None,
+        preempted=found.preempted,
+        movable=found.movable,
+        kept=dict(sorted(found.kept.items(), key=lambda item: (-item[1], item[0]))),
+        notes=notes,
+        evicted={move.pod: state.infos[move.pod].pod for move in moves},
+        cordoned=sorted({move.source for move in moves if state.node(move.source).spec.unschedulable}),
+    )
+
+
+def _placements(trial: PlanTrial, keys: Sequence[str]) -> list[Placement]:
+    return [Placement(key, trial.state.infos[key].pod.node_name) for key in keys]
+
+
+def _reason(found: Findings, most_moves: int) -> str:
+    if found.proof is not None:
+        return found.proof
+    if found.is_complete:
+        return _EXHAUSTED
+    if found.bound > most_moves:
+        return f"at least {counted(found.bound, 'move')} would be needed, and at most {most_moves} are allowed"
+    least = counted(max(found.bound, 1), "move")
+    return f"none was found within the time and the nodes tried, and none has fewer than {least}"
+
+
+def summary(plan: Planned) -> str:
+    """Returns the outcome as a sentence such as `2 moves place shop/web-7; no plan has fewer`."""
+    pods = listed(plan.pods, 2)
+    if plan.outcome == "fits":
+        return f"no move is needed: the scheduler places {pods}"
+    if plan.outcome == "impossible":
+        return f"no moves can place {pods}: {plan.reason}"
+    if plan.outcome == "unknown":
+        return f"no moves are known that place {pods}: {plan.reason}"
+    number = len(plan.moves)
+    least = "no plan has fewer" if plan.smallest else f"a plan may have fewer, but not less than {max(plan.bound, 1)}"
+    return f"{counted(number, 'move')} {'places' if number == 1 else 'place'} {pods}; {least}"
+
+
+def as_text(plan: Planned, *, every: bool = False) -> Iterator[str]:
+    """Yields lines of text: the moves, where pods are placed, and which pods may not be evicted."""
+    most = None if every else MOST_ROWS
+    yield printable(summary(plan))
+    yield from (printable(f"note: {note}") for note in plan.notes)
+    if plan.preempted:
+        yield ""
+        rows = [(each.pod, each.node, each.cause) for each in plan.preempted]
+        yield from cut([("EVICTED BEFORE ANY MOVE", "FROM", "BECAUSE OF"), *rows], most, " pods")
+    if plan.moves:
+        yield ""
+        yield from cut(list(_steps(plan.moves)), most, " steps")
+    if plan.placements:
+        yield ""
+        yield from cut([("POD", "NODE"), *((each.pod, each.node) for each in plan.placements)], most, " pods")
+    if plan.outcome != "fits" and plan.kept:
+        yield ""
+        rows_kept = [(str(count), f"each {reason}") for reason, count in plan.kept.items()]
+        yield from aligned([("PODS THAT STAY", "BECAUSE"), *rows_kept])
+
+
+def _steps(moves: Sequence[Move]) -> Iterator[Sequence[str]]:
+    """Yields a table of the moves, with a column for the nodes that are uncordoned early if there are any."""
+    is_chain = any(move.uncordoned for move in moves)
+    yield "STEP", "EVICT", "FROM", "NEW NODE", *(["AFTER UNCORDONING"] if is_chain else [])
+    for number, move in enumerate(moves, start=1):
+        more = [", ".join(move.uncordoned)] if is_chain else []
+        yield str(number), move.pod, move.source, move.target, *more
+
+
+def _script(plan: MovePlan) -> Iterator[str]:
+    yield "#!/bin/sh"
+    yield f"# {printable(summary(plan))}"
+    if not plan.moves:
+        return
+    yield "# Review it before you run it: it cordons nodes and evicts pods."
+    yield _SCRIPT
+    held: list[str] = []
+    for move in plan.moves:
+        if move.source not in held and move.source not in plan.cordoned:
+            held.append(move.source)
+            yield f"kubectl cordon {quote(move.source)}"
+        uncordoned = [name for name in move.uncordoned if name in held]
+        yield from _eviction(plan.evicted[move.pod], move.target, uncordoned)
+        held = [name for name in held if name not in uncordoned]
+    if held:
+        yield f"kubectl uncordon {' '.join(map(quote, held))}"
+    yield from (printable(f"# expected: pod {each.pod} on node {each.node}") for each in plan.placements)
+
+
+def _eviction(pod: Pod, target: str, uncordoned: Sequence[str]) -> Iterator[str]:
+    labels = ",".join(f"{key}={value}" for key, value in sorted(pod.labels.items()))
+    file = ""
+    if pod.controller is None:
+        file = f"{pod.namespace}.{pod.name}.yaml"
+        get = f"kubectl get pod -n {quote(pod.namespace)} {quote(pod.name)} -o yaml"
+        yield f"{get} | sed {quote(_WITHOUT_OWNER)} > {quote(file)}"
+    yield printable(f"# expected: on node {target}")
+    yield " ".join(map(quote, ("evict", pod.namespace, pod.name, labels, " ".join(uncordoned), file)))

@@ -1,0 +1,124 @@
+"""Small random clusters with a pod that does not fit, and an exhaustive search for the shortest plan in them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from random import Random
+
+from extender import Cluster
+from extender.offline.controllers.workloads import in_order
+from extender.offline.plan.movable import KeepRules, obstacle
+from extender.offline.plan.trial import MoveRefused, PlanTrial
+from extender.offline.state import ClusterState
+from extender.offline.what_if import budgets
+from extender.offline.what_if.simulation import Simulation
+from tests.builders import ZONE, Object, make_node, make_pdb, make_pod
+from tests.builders.pod import PodBuilder
+
+NOW = datetime(2026, 11, 29, tzinfo=UTC)
+TARGET = "default/target"
+_MOST_PODS = 6
+
+
+def generated(seed: int) -> list[Object]:
+    """Returns the objects of a cluster with at most six placed pods, in which the pod `default/target` waits."""
+    random = Random(seed)
+    objects: list[Object] = []
+    free: dict[str, int] = {}
+    for number in range(random.randint(3, 4)):
+        name, cpu = f"n{number}", random.randint(3, 5)
+        node = make_node(name).capacity(cpu=str(cpu), pods=str(random.choice((3, 110, 110))))
+        node.label({ZONE: random.choice("ab")})
+        if random.random() < 0.15:
+            node.taint("dedicated", "db", effect="NoSchedule")
+        objects.append(node.obj())
+        free[name] = cpu
+    for number in range(random.randint(4, _MOST_PODS)):
+        cpu = random.randint(1, 3)
+        places = [name for name, left in free.items() if left >= cpu]
+        if not places:
+            break
+        name = random.choice(places)
+        free[name] -= cpu
+        app = random.choice("xyz")
+        pod = make_pod(f"p{number}").label(app=app).req(cpu=str(cpu)).node(name).priority(random.choice((0, 0, 5)))
+        pod.owner(random.choice(("ReplicaSet", "ReplicaSet", "ReplicaSet", "DaemonSet")), f"{app}-5d8f")
+        _restrict(random, pod)
+        objects.append(pod.obj())
+    # One more than any node has free, mostly: then only evictions help.
+    most = max(free.values()) + random.choice((0, 1, 1, 1, 1, 2))
+    target = make_pod("target").label(app=random.choice("xyz")).req(cpu=str(most)).priority(5)
+    target.preemption_policy("Never")
+    _restrict(random, target)
+    objects.append(target.obj())
+    if random.random() < 0.3:
+        pending = make_pod("other").req(cpu="1").priority(random.choice((0, 9))).preemption_policy("Never")
+        objects.append(pending.obj())
+    if random.random() < 0.4:
+        allowed = {"disruptionsAllowed": random.choice((0, 1)), "currentHealthy": 2, "desiredHealthy": 1}
+        objects.append({**make_pdb("x", {"app": "x"}, minAvailable=1), "status": {**allowed, "observedGeneration": 1}})
+    return objects
+
+
+def _restrict(random: Random, pod: PodBuilder) -> None:
+
+    kind = random.randrange(14)
+    if kind == 0:
+        pod.node_selector({ZONE: random.choice("ab")})
+    elif kind == 1:
+        pod.anti_affinity("kubernetes.io/hostname", labels={"app": random.choice("xyz")})
+    elif kind == 2:
+        pod.spread(ZONE, labels={"app": random.choice("xyz")})
+    elif kind == 3:
+        pod.host_port(8080)
+    elif kind == 4:
+        pod.affinity(ZONE, labels={"app": random.choice("xyz")})
+    elif kind == 5:
+        pod.toleration("dedicated", operator="Exists")
+    elif kind == 6:
+        pod.annotation({"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"})
+
+
+def base_of(objects: list[Object]) -> ClusterState:
+    """Returns the cluster in which the scheduler has nothing left to do."""
+    state = Cluster.from_objects(objects)._state.copy()
+    simulation = Simulation(state, now=NOW)
+    simulation.add(in_order(state.pending))
+    simulation.settle()
+    budgets.observe(state, every=False)
+    return state
+
+
+def shortest(objects: list[Object]) -> int | None:
+    """Returns the fewest evictions after which the target is placed, from all sequences of evictions; None if none."""
+    base = base_of(objects)
+    movable = [
+        info.pod.key for info in base.infos.values() if info.pod.node_name and obstacle(info, base, KeepRules()) is None
+    ]
+    level = [PlanTrial(base, 0, NOW)]
+    while level:
+        for trial in level:
+            if _places(trial):
+                return len(trial.moves)
+        level = [longer for trial in level for key in movable if (longer := _with(trial, key)) is not None]
+    return None
+
+
+def _with(trial: PlanTrial, key: str) -> PlanTrial | None:
+    if any(move.pod == key for move in trial.moves):
+        return None
+    longer = trial.copy()
+    try:
+        longer.evict(key)
+    except MoveRefused:
+        return None
+    return longer
+
+
+def _places(trial: PlanTrial) -> bool:
+    ended = trial.copy()
+    try:
+        ended.finish(())
+    except MoveRefused:
+        return False
+    return not ended.unplaced([TARGET])

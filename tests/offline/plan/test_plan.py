@@ -1,0 +1,313 @@
+"""Plans: the moves that make room for pods, the pods that stay where they are, and the proofs that no moves help."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from extender import Cluster, Move, MovePlan
+from extender.errors import ConfigurationError, UnknownPod
+from extender.offline.plan import solver
+from extender.offline.plan.plan import plan as find_plan
+from extender.runtime.clock import ManualClock
+from tests.builders import (
+    ZONE,
+    Object,
+    make_node,
+    make_pdb,
+    make_pod,
+    make_pod_group,
+    make_pv,
+    make_pvc,
+    node_term,
+)
+from tests.builders.pod import PodBuilder
+from tests.builders.terms import expression
+
+GPU = "example.com/gpu"
+NODES = [make_node(name).capacity(cpu="4", pods="10").label({ZONE: name}).obj() for name in "abc"]
+BIG = make_pod("big").req(cpu="4").obj()
+POLICY = {
+    "apiVersion": "kubescheduler.config.k8s.io/v1",
+    "kind": "KubeSchedulerConfiguration",
+    "featureGates": {"GenericWorkload": True},
+}
+
+
+def web(name: str, node: str, cpu: str = "2") -> PodBuilder:
+    return make_pod(name).label(app="web").req(cpu=cpu).owner("ReplicaSet", "web-5d8f").node(node)
+
+
+def daemon(name: str, node: str) -> PodBuilder:
+    return make_pod(name).req(cpu="2").owner("DaemonSet", "agent").node(node)
+
+
+def planned(*objects: Object, pods: tuple[Any, ...] = ("default/big",), **options: Any) -> MovePlan:
+    return Cluster.from_objects(objects, POLICY).plan(*pods, **options)
+
+
+def moves(plan: MovePlan) -> list[tuple[str, str, str]]:
+    return [(move.pod, move.source, move.target) for move in plan.moves]
+
+
+@pytest.fixture(params=["solver", "heuristic"])
+def _either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs a test with the solver and without it."""
+    if request.param == "solver":
+        pytest.importorskip("highspy")
+    else:
+        monkeypatch.setattr(solver, "is_installed", lambda: False)
+
+
+@pytest.mark.usefixtures("_either")
+def test_a_plan_moves_the_pods_of_one_node_away() -> None:
+    plan = planned(*NODES, web("w1", "a").obj(), web("w2", "b").obj(), web("w3", "c", "3").obj(), BIG)
+    assert moves(plan) == [("default/w1", "a", "b")]
+    assert [(each.pod, each.node) for each in plan.placements] == [("default/big", "a")]
+    assert (plan.outcome, plan.succeeds) == ("moves", True)
+
+
+@pytest.mark.usefixtures("_either")
+def test_a_pod_that_fits_needs_no_move() -> None:
+    plan = planned(*NODES, web("w1", "a").obj(), BIG)
+    assert (plan.outcome, plan.moves, plan.smallest) == ("fits", [], True)
+    assert [each.pod for each in plan.placements] == ["default/big"]
+
+
+@pytest.mark.usefixtures("_either")
+def test_pods_that_do_not_exist_yet_are_placed_when_the_moves_are_done() -> None:
+    plan = planned(*NODES, web("w1", "a").obj(), web("w2", "b").obj(), web("w3", "c").obj(), pods=(BIG,))
+    assert len(plan.moves) == 1
+    assert plan.placements[0].node == plan.moves[0].source
+
+
+def test_all_members_of_a_group_are_placed() -> None:
+    pytest.importorskip("highspy")
+    members = [make_pod(f"m{number}").req(cpu="4").group("gang").obj() for number in range(2)]
+    running = [web("w1", "a", "1").obj(), web("w2", "b", "1").obj()]
+    wide = make_node("wide").capacity(cpu="3", pods="10").obj()
+    plan = planned(*NODES[:2], wide, make_pod_group("gang", 2), *running, *members, pods=("default/m0", "default/m1"))
+    assert len(plan.moves) == 2
+    assert sorted(each.pod for each in plan.placements) == ["default/m0", "default/m1"]
+    assert len({each.node for each in plan.placements}) == 2
+
+
+KEPT = {
+    "a DaemonSet": (
+        lambda _: make_pod("w1").req(cpu="2").owner("DaemonSet", "agent").node("a"),
+        "belongs to a DaemonSet, or is static",
+    ),
+    "a static pod": (
+        lambda pod: pod.annotation({"kubernetes.io/config.mirror": "x"}),
+        "belongs to a DaemonSet, or is static",
+    ),
+    "the autoscaler's annotation": (
+        lambda pod: pod.annotation({"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}),
+        "has the annotation cluster-autoscaler.kubernetes.io/safe-to-evict=false",
+    ),
+    "Karpenter's annotation": (
+        lambda pod: pod.annotation({"karpenter.sh/do-not-disrupt": "true"}),
+        "has the annotation karpenter.sh/do-not-disrupt=true",
+    ),
+    "a local volume": (lambda pod: pod.pvc("local"), "uses a volume that only its node has"),
+    "a group disrupted as a whole": (
+        lambda pod: pod.group("whole"),
+        "belongs to a group that is disrupted only as a whole",
+    ),
+    "two budgets": (lambda pod: pod.label(tier="x"), "is covered by more than one PodDisruptionBudget"),
+}
+
+
+@pytest.mark.parametrize(("change", "reason"), KEPT.values(), ids=KEPT)
+def test_a_pod_that_may_not_be_evicted_stays(change: Any, reason: str) -> None:
+    others = [
+        make_pv("disk", claim="default/local", node_terms=[node_term(expression("kubernetes.io/hostname", "In", "a"))]),
+        make_pvc("local", volume="disk"),
+        make_pod_group("whole", 1, disruptionMode={"all": {}}),
+        make_pdb("one", {"tier": "x"}, maxUnavailable=1),
+        make_pdb("two", {"tier": "x"}, maxUnavailable=1),
+    ]
+    kept = change(web("w1", "a")).obj()
+    plan = planned(NODES[0], NODES[1], *others, kept, web("w2", "b", "1").obj(), web("w3", "b", "1").obj(), BIG)
+    assert plan.kept[reason] == 1
+    assert "default/w1" not in {move.pod for move in plan.moves}
+
+
+def test_a_pod_without_a_controller_is_moved_only_if_asked() -> None:
+    objects = [*NODES[:2], make_pod("bare").req(cpu="2").node("a").obj(), make_pod("b").req(cpu="2").node("b").obj()]
+    refused = planned(*objects, BIG)
+    assert refused.outcome == "impossible"
+    assert refused.kept == {"has no controller that would recreate it": 2}
+    allowed = planned(*objects, BIG, bare_pods=True)
+    assert moves(allowed) in ([("default/bare", "a", "b")], [("default/b", "b", "a")])
+    assert "kubectl get pod" in allowed.to_script()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"keep": ["default"]}, {"keep": ["app=web"]}, {"keep": ["app in (web)"]}, {"most_priority": -1}],
+    ids=["namespace", "label", "set", "priority"],
+)
+def test_users_can_keep_pods(options: dict[str, Any]) -> None:
+    running = [web("w1", "a").obj(), web("w2", "b").obj()]
+    assert planned(*NODES[:2], *running, BIG).outcome == "moves"
+    assert planned(*NODES[:2], *running, BIG, **options).outcome == "impossible"
+
+
+def test_a_budget_that_allows_nothing_refuses_every_order() -> None:
+    blocked = {"disruptionsAllowed": 0, "currentHealthy": 2, "desiredHealthy": 2, "observedGeneration": 1}
+    budget = {**make_pdb("web", {"app": "web"}, minAvailable=2), "status": blocked}
+    pytest.importorskip("highspy")
+    plan = planned(*NODES[:2], budget, web("w1", "a").obj(), web("w2", "b").obj(), BIG)
+    assert plan.outcome == "unknown"
+    assert plan.reason is not None and "all orders of evictions were tried" in plan.reason
+
+
+def test_a_pod_of_lower_priority_is_moved_first() -> None:
+    pytest.importorskip("highspy")
+    running = [web("w1", "a").priority(10).obj(), web("w2", "b").priority(1).obj(), web("w3", "c").priority(5).obj()]
+    plan = planned(*NODES, *running, make_pod("big").req(cpu="4").priority(0).obj())
+    assert [move.pod for move in plan.moves] == ["default/w2"]
+
+
+def test_a_chain_of_moves_is_found_and_ordered() -> None:
+    """The pod on a can only go to b, where there is room only once the pod on b has gone to c."""
+    pytest.importorskip("highspy")
+    on_a = make_pod("x").req(cpu="3").owner("ReplicaSet", "x-5d8f").node("a").node_selector({ZONE: "b"}).obj()
+    on_b = make_pod("y").req(cpu="3").owner("ReplicaSet", "y-5d8f").node("b").obj()
+    target = make_pod("big").req(cpu="3").node_selector({ZONE: "a"}).obj()
+    plan = planned(*NODES, on_a, on_b, target)
+    assert moves(plan) == [("default/y", "b", "c"), ("default/x", "a", "b")]
+    assert plan.smallest
+
+
+IMPOSSIBLE = {
+    "a request larger than any node": (
+        make_pod("big").req(cpu="5"),
+        "requests 5 cpu, but the most that a node which accepts it can have free, even if every movable pod goes, is 4",
+    ),
+    "a resource that no node has": (make_pod("big").req({GPU: "1"}), f"no node offers {GPU}"),
+    "a selector that no node matches": (make_pod("big").node_selector(disk="ssd"), "no node accepts pod default/big"),
+    "a zone that is too small": (
+        make_pod("big").req(cpu="3").node_selector({ZONE: "a"}),
+        "zone a is short of 1 cpu even if every movable pod goes",
+    ),
+    "a gate": (make_pod("big").gate("example.com/quota"), "has scheduling gates"),
+}
+
+
+@pytest.mark.usefixtures("_either")
+@pytest.mark.parametrize(("pod", "reason"), IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+def test_impossible_is_proved_in_words(pod: PodBuilder, reason: str) -> None:
+    tied = make_pod("tied").req(cpu="2").owner("ReplicaSet", "tied-5d8f").node("a").node_selector({ZONE: "a"}).obj()
+    plan = planned(*NODES, tied, web("w2", "b", "3").obj(), web("w3", "c", "3").obj(), pod.obj())
+    assert (plan.outcome, plan.succeeds) == ("impossible", False)
+    assert plan.reason is not None and reason in plan.reason
+
+
+def test_a_cluster_without_room_is_short_of_an_amount() -> None:
+    plan = planned(*NODES, *(web(f"w{name}", name, "3").obj() for name in "abc"), BIG)
+    assert plan.reason == "the cluster is short of 1 cpu even if every movable pod goes"
+
+
+def test_too_few_moves_are_allowed() -> None:
+    pytest.importorskip("highspy")
+    running = [web(f"{node}{number}", node, "1").obj() for node in "abc" for number in range(2)]
+    plan = planned(*NODES, *running, BIG, most_moves=1)
+    assert (plan.outcome, plan.bound) == ("unknown", 2)
+    assert plan.reason == "at least 2 moves would be needed, and at most 1 are allowed"
+
+
+def test_without_a_solver_nothing_is_called_the_smallest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(solver, "is_installed", lambda: False)
+    plan = planned(*NODES, web("w1", "a").obj(), web("w2", "b").obj(), web("w3", "c", "3").obj(), BIG)
+    assert (plan.outcome, plan.smallest) == ("moves", False)
+    assert solver.MISSING in plan.notes
+
+
+def test_a_search_without_time_finds_nothing_and_says_so() -> None:
+    plan = planned(*NODES, web("w1", "a").obj(), web("w2", "b").obj(), web("w3", "c", "3").obj(), BIG, seconds=0)
+    assert plan.outcome == "unknown"
+    assert plan.reason is not None and "none was found within the time" in plan.reason
+
+
+class InterruptedClock(ManualClock):
+    """A clock that is read `readings` times, and then interrupts its reader as Ctrl-C does."""
+
+    def __init__(self, readings: int) -> None:
+        super().__init__()
+        self._readings = readings
+
+    def monotonic(self) -> float:
+        self._readings -= 1
+        if self._readings < 0:
+            raise KeyboardInterrupt
+        return super().monotonic()
+
+
+def test_an_interrupted_search_answers_with_the_best_plan_so_far() -> None:
+    pytest.importorskip("highspy")
+    objects = [*NODES, web("w1", "a").obj(), web("w2", "b").obj(), web("w3", "c", "3").obj(), BIG]
+    state = Cluster.from_objects(objects)._state
+    plan = find_plan(state, ["default/big"], clock=InterruptedClock(3))  # the heuristic has ended, the solver begins
+    assert (plan.outcome, len(plan.moves), plan.smallest) == ("moves", 1, False)
+    assert "interrupted: this is the best plan so far" in plan.notes
+    with pytest.raises(KeyboardInterrupt):
+        find_plan(state, ["default/big"], clock=InterruptedClock(1))
+
+
+def test_rules_that_the_solver_does_not_know_are_decided_by_the_scheduler() -> None:
+    """Node a would need one move, but the pod that waits may not be beside a pod that stays there."""
+    pytest.importorskip("highspy")
+    shy = make_pod("big").req(cpu="2").anti_affinity("kubernetes.io/hostname", labels={"app": "db"}).obj()
+    stays = make_pod("db").label(app="db").req(cpu="1").owner("DaemonSet", "db").node("a").obj()
+    running = [web("w1", "a", "2").obj(), *(web(f"b{number}", "b", "1").obj() for number in range(3))]
+    full = [web("c1", "c", "1").obj(), make_pod("d").req(cpu="2").owner("DaemonSet", "d").node("c").obj()]
+    plan = planned(*NODES, stays, *running, *full, shy)
+    assert plan.outcome == "moves"
+    assert plan.placements[0].node != "a"
+
+
+@pytest.mark.parametrize(
+    ("pods", "options", "message"),
+    [
+        (("default/w1",), {}, "is on node a already"),
+        (("default/big",), {"keep": ["a=b=c"]}, "expected KEY=VALUE"),
+        ((make_pod("new").node("a").obj(),), {}, "binds it to a node without a scheduler"),
+    ],
+    ids=["placed", "selector", "bound"],
+)
+def test_what_cannot_be_planned_is_an_error(pods: tuple[Any, ...], options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        planned(*NODES, web("w1", "a").obj(), BIG, pods=pods, **options)
+    with pytest.raises(UnknownPod):
+        planned(*NODES, BIG, pods=("default/nobody",))
+
+
+def test_the_cluster_is_not_changed() -> None:
+    cluster = Cluster.from_objects([*NODES, web("w1", "a").obj(), web("w2", "b").obj(), web("w3", "c", "3").obj(), BIG])
+    before = cluster.snapshot()
+    first = cluster.plan("default/big")
+    assert cluster.plan("default/big") == first
+    assert cluster.snapshot() == before
+
+
+def test_the_script_evicts_in_order_and_cordons_each_node_meanwhile() -> None:
+    running = [web("w1", "a", "1").obj(), web("w2", "a", "1").obj(), web("w3", "b").obj(), web("w4", "c").obj()]
+    busy = [make_pod(f"d{node}").req(cpu="1").owner("DaemonSet", "d").node(node).obj() for node in "bc"]
+    plan = planned(*NODES, *running, *busy, BIG)
+    assert {move.source for move in plan.moves} == {"a"}
+    lines = plan.to_script().splitlines()
+    commands = [line for line in lines[lines.index("}") :] if line.startswith(("kubectl", "evict "))]
+    assert commands[0] == "kubectl cordon a"
+    assert [line.split()[:3] for line in commands[1:-1]] == [
+        ["evict", "default", move.pod.removeprefix("default/")] for move in plan.moves
+    ]
+    assert commands[-1] == "kubectl uncordon a"
+
+
+def test_a_move_is_named_in_the_document() -> None:
+    plan = planned(*NODES, web("w1", "a").obj(), web("w2", "b").obj(), web("w3", "c", "3").obj(), BIG)
+    assert plan.to_dict()["moves"] == [{"pod": "default/w1", "source": "a", "target": "b", "uncordoned": []}]
+    assert plan.moves == [Move("default/w1", "a", "b")]
