@@ -20,6 +20,7 @@ from extender.errors import ConfigurationError, ExtenderError
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _TIMEOUT_SECONDS = 10.0
+_OUT_OF_DATE = ("certificate has expired", "certificate is not yet valid")
 _IN_CLUSTER = re.compile(r"([^/:]+)/([^/:]+)(?::(\d{1,5}))?")
 
 IN_CLUSTER_OPTION = click.option(
@@ -171,17 +172,34 @@ class AddressedReplica:
             answer = connection.getresponse()
             return answer.status, answer.read()
         except ssl.SSLCertVerificationError as error:
-            raise ExtenderError(
-                f"{self.server} is not trusted: {error.verify_message.rstrip('.')}; give the authority of its "
-                "certificate with --certificate-authority, and through a port-forward its name with --tls-server-name"
-            ) from None
+            advice = (
+                "renew its certificate, for example with `extender certs`"
+                if error.verify_message in _OUT_OF_DATE
+                else "give the authority of its certificate with --certificate-authority, and through a port-forward "
+                "its name with --tls-server-name"
+            )
+            message = f"{self.server} is not trusted: {error.verify_message.rstrip('.')}; {advice}"
+            raise ExtenderError(message) from None
         except (OSError, http.client.HTTPException) as error:
-            raise ExtenderError(
-                f"no answer from {self.server}: {getattr(error, 'strerror', None) or error}; check that {self.program} "
-                f"is running and that {self.option} is the address of its --bind"
-            ) from None
+            advice = _about_tls(error, secure) or (
+                f"check that {self.program} is running and that {self.option} is the address of its --bind"
+            )
+            reason = getattr(error, "strerror", None) or error
+            raise ExtenderError(f"no answer from {self.server}: {reason}; {advice}") from None
         finally:
             connection.close()
+
+
+def _about_tls(error: Exception, secure: bool) -> str:
+    """Returns what to do if one side speaks TLS and the other does not, or refuses the certificate; else ""."""
+    is_ended = isinstance(error, ConnectionResetError | BrokenPipeError | http.client.BadStatusLine | ssl.SSLError)
+    if not is_ended:
+        return ""
+    if not secure:
+        return "the process may expect https:// in place of http://"
+    if "WRONG_VERSION_NUMBER" in str(error):
+        return "the process speaks http:// in place of https://"
+    return "the process ended the handshake: give a --client-certificate that its clientCa has signed"
 
 
 def replicas_of(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -72,6 +73,44 @@ def test_what_is_missing_is_named(
     tls = ServerTls(files / authority if authority else None, files / "client.crt", files / "client.key", name)
     with pytest.raises(ExtenderError, match=f"is not trusted.*{message}"):
         replica(address, tls).get("/")
+
+
+def test_a_refused_client_and_a_url_of_the_other_protocol_are_named(address: str, files: Path) -> None:
+    tls = ServerTls(files / "ca.crt", server_name=NAME)
+    with pytest.raises(ExtenderError, match="give a --client-certificate"):
+        replica(address, tls).get("/")
+    with pytest.raises(ExtenderError, match="may expect https"):
+        replica(address.replace("https", "http"), tls).get("/")
+    plain = HTTPServer(("127.0.0.1", 0), Answer)
+    thread = Thread(target=plain.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        with pytest.raises(ExtenderError, match="speaks http:// in place of https://"):
+            replica(f"https://127.0.0.1:{plain.server_port}", tls).get("/")
+    finally:
+        plain.shutdown()
+        thread.join()
+        plain.server_close()
+
+
+def test_a_certificate_that_has_expired_is_to_be_renewed(tmp_path: Path) -> None:
+    authority, long_ago = trustme.CA(), datetime(2024, 1, 1, tzinfo=UTC)
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.crt"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(NAME, not_before=long_ago, not_after=long_ago + timedelta(1)).configure_cert(context)
+    server = HTTPServer(("127.0.0.1", 0), Answer)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        with pytest.raises(ExtenderError, match="certificate has expired; renew its certificate"):
+            replica(f"https://127.0.0.1:{server.server_port}", ServerTls(tmp_path / "ca.crt", server_name=NAME)).get(
+                "/"
+            )
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 def test_files_that_cannot_be_used_are_named(address: str, files: Path) -> None:

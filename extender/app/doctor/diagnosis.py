@@ -89,19 +89,25 @@ def check_scores(policy: Policy, path: Path) -> Iterator[Finding]:
     for number, profile in enumerate(policy.profiles):
         in_tree = [each.priority.name for each in profile.priorities if not isinstance(each.priority, CustomPriority)]
         if in_tree and any(True for _ in custom_rules([profile])):
-            place = f"{path}{_line_of_plugins(path, number)}"
-            yield warn(
-                "scores-twice",
-                f"{place}: profiles[{number}].plugins keeps the in-tree plugins, so the scores of {', '.join(in_tree)}"
-                " count twice, in kube-scheduler and in the extender",
-                f'add the line `multiPoint: {{disabled: [{{name: "*"}}]}}` to the plugins of {place}',
-            )
+            twice = f"the scores of {', '.join(in_tree)} count twice, in kube-scheduler and in the extender"
+            line = _line_of_plugins(path, number)
+            if line is None:
+                message, fix = f"{path}: {twice}", "write `priorities` with only your rules"
+            else:
+                message = f"{path}{line}: profiles[{number}].plugins keeps the in-tree plugins, so {twice}"
+                fix = (
+                    f'add the line `multiPoint: {{disabled: [{{name: "*"}}]}}` to the plugins of {path}{line},'
+                    " and enable no in-tree plugin under `score`"
+                )
+            yield warn("scores-twice", message, fix)
 
 
-def _line_of_plugins(path: Path, profile: int) -> str:
-    """Returns `:LINE` of the profile's plugins; "" if the policy is not a file or does not have this line."""
+def _line_of_plugins(path: Path, profile: int) -> str | None:
+    """Returns `:LINE` of the profile's plugins, "" if they are not found in a file; None for a classic Policy."""
     try:
         document: Any = yaml.compose(path.read_text(), yaml.SafeLoader)
+        if any((key.value, value.value) == ("kind", "Policy") for key, value in document.value):
+            return None
         profiles = next(value for key, value in document.value if key.value == "profiles")
         plugins = next(key for key, _ in profiles.value[profile].value if key.value == "plugins")
     except (OSError, UnicodeDecodeError, yaml.YAMLError, LookupError, AttributeError, StopIteration):

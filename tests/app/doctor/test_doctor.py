@@ -573,6 +573,15 @@ def test_in_tree_scores_beside_rules_of_the_webhook_are_named(
     assert reported is None or re.search(reported, found[0]["message"]), found
 
 
+def test_of_a_classic_policy_the_list_of_priorities_is_to_be_changed(installation: Installation) -> None:
+    lines = "from extender import predicate\n@predicate\ndef rule(pod, node): return True\n"
+    (installation.folder / "classic_of_doctor.py").write_text(lines)
+    installation.policy = 'kind: Policy\napiVersion: v1\npredicates: [{name: "classic_of_doctor:rule"}]\n'
+    (found,) = [each for each in installation.examined() if each["check"] == "scores-twice"]
+    assert "NodeResourcesLeastAllocated" in found["message"]
+    assert found["fix"] == "write `priorities` with only your rules"
+
+
 def test_a_policy_with_which_serve_cannot_preempt_is_refused(installation: Installation) -> None:
     lines = "from extender import predicate\n@predicate(sees_pods=True)\ndef rule(pod, node): return True\n"
     (installation.folder / "preempting_of_doctor.py").write_text(lines)
