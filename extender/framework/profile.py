@@ -52,6 +52,7 @@ class Profile:
         percentage_of_nodes_to_score: kube-scheduler's own search ends once it has found this percentage of nodes
             feasible; 0 means its default.
         preemption: the limits of preemption; None if preemption is off.
+        device_preemption: True if pods may evict others for the devices of their claims.
         check_all_predicates: True if every predicate checks every node, so that all reasons are reported
             (alwaysCheckAllPredicates of a Policy).
         reserving: the plugins that reserve and bind volumes and devices for a pod (reserve and preBind).
@@ -90,6 +91,7 @@ class Profile:
     enforces_gangs: bool = True
     disabled_filters: tuple[str, ...] = ()
     percentage_of_placements_to_score: int = 0
+    device_preemption: bool = False
 
     @property
     def rules(self) -> Sequence[object]:

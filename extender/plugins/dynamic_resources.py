@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
@@ -12,17 +13,37 @@ from pydantic import AfterValidator
 from extender.devices.allocations import BEST_ALTERNATIVE, FITS
 from extender.devices.allocator import FILTER_TIMEOUT_SECONDS, UNTIMED, NodeTimeLimit
 from extender.devices.plan import unavailable
-from extender.devices.pod_claims import NAME, FindClaim, NodeClaims, PodDeviceClaims, existing_claims, pod_device_claims
+from extender.devices.pod_claims import (
+    NAME,
+    STALE,
+    UNFIT,
+    FindClaim,
+    NodeClaims,
+    PodDeviceClaims,
+    existing_claims,
+    pod_device_claims,
+)
 from extender.framework.cluster_events import Action, Change, Resource
 from extender.framework.plugin import FILTER, PRE_FILTER, RESERVE, SCORE, Arguments, Plugin
 from extender.framework.policy_fields import duration, duration_seconds
 from extender.framework.queueing_hints import Interest, Interests, reads_names
-from extender.framework.rules import Check, PerTemplate, RowScorer, Scorer, Scores, Verdict, normalised
-from extender.framework.status import Refusal, unresolvable
+from extender.framework.rules import (
+    NO_REFUSAL,
+    Check,
+    PerTemplate,
+    RowCheck,
+    RowScorer,
+    Scorer,
+    Scores,
+    Verdict,
+    normalised,
+)
+from extender.framework.status import Code, Refusal, unresolvable, unschedulable
 from extender.model.devices import ResourceClaim
 from extender.model.pod_groups import PodGroup
+from extender.plugins.device_preemption import ClaimsOfVictims, deallocated, more_important_by_row, take_devices
 from extender.runtime.clock import INTERRUPTIONS, Clock, SystemClock, note_subject
-from extender.table import PodInfo, Table
+from extender.table import HypotheticalRemovals, PodInfo, Table, Trial
 from extender.table.labels import BoolColumn, Rows
 
 
@@ -129,6 +150,7 @@ class ClaimsExist:
 
 
 UNAVAILABLE = unresolvable(NAME, "resourceclaim not available on the node")
+HELD = unschedulable(NAME, "node(s) had devices that a nominated pod of higher priority will get")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +164,14 @@ class DynamicResourcesFilter(PerTemplate):
         at_bind: True when the pod is being bound. The scheduler has then just created the claim for the pod's extended
             resources (upstream PreBind), and the filter checks it like any other claim. At any other time, such a claim
             remains from an earlier attempt and blocks the pod.
+        preempts: True if a pod may evict others for their devices; see `device_preemption`.
     """
 
     binding_timeout_seconds: float = 600
     clock: Clock | None = None
     filter_timeout_seconds: float = FILTER_TIMEOUT_SECONDS
     at_bind: bool = False
+    preempts: bool = False
     name: str = NAME
 
     def prepare(self, pod: PodInfo, table: Table) -> Check | Refusal | None:
@@ -157,9 +181,11 @@ class DynamicResourcesFilter(PerTemplate):
         if self.at_bind and claims.special is not None and claims.special.requests:
             claims = replace(claims, user=(*claims.user, claims.special), special=None, backed={})
         if self.clock is None:
-            return _DynamicResourcesCheck(claims, table, float("-inf"), self.binding_timeout_seconds, UNTIMED)
-        limit = NodeTimeLimit(self.clock.monotonic, self.filter_timeout_seconds or float("inf"))
-        return _DynamicResourcesCheck(claims, table, self.clock.now(), self.binding_timeout_seconds, limit)
+            check = _DynamicResourcesCheck(claims, table, float("-inf"), self.binding_timeout_seconds, UNTIMED)
+        else:
+            limit = NodeTimeLimit(self.clock.monotonic, self.filter_timeout_seconds or float("inf"))
+            check = _DynamicResourcesCheck(claims, table, self.clock.now(), self.binding_timeout_seconds, limit)
+        return _PreemptingCheck(check, replace(self, preempts=False), pod, table) if self.preempts else check
 
 
 @dataclass(slots=True, eq=False)
@@ -184,6 +210,76 @@ class _DynamicResourcesCheck(Check):
             elsewhere = unavailable(allocated, self._table, rows, self._now, self._binding_timeout_seconds)
             verdict.append((_without(elsewhere, verdict), UNAVAILABLE))
         return verdict
+
+
+class _PreemptingCheck(Check):
+    """The check of a pod that may evict others for their devices. Nodes that lack devices may be preempted.
+
+    A pod also leaves the devices alone that a nominated pod of a higher priority will get.
+    """
+
+    sees_pods = True
+
+    def __init__(self, check: Check, predicate: DynamicResourcesFilter, pod: PodInfo, table: Table) -> None:
+        self._check = check
+        self._predicate = predicate
+        self._pod = pod
+        self._table = table
+        self._nominated = more_important_by_row(pod, table)
+        self._victims: ClaimsOfVictims | None = None
+
+    def refuse(self, rows: Rows) -> Verdict:
+        verdict = [(mask, _preemptible(refusal)) for mask, refusal in self._check.refuse(rows)]
+        held = np.isin(rows, list(self._nominated))
+        return [*verdict, (_without(held & ~self._fits(rows, held, {}, ()), verdict), HELD)] if held.any() else verdict
+
+    def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> Verdict:
+        if self._victims is None:
+            self._victims = ClaimsOfVictims(self._table)
+        freed = self._victims.freed(gone)
+        alone = np.isin(rows, [*freed, *self._nominated])
+        fits = self._fits(rows, alone, freed, self._victims.left_behind)
+        if not alone.all():
+            with self._supposing(self._victims.left_behind) as check:
+                for mask, _ in check.refuse(rows[~alone]) if check else ((True, None),):
+                    fits[np.flatnonzero(~alone)[mask]] = False
+        return [(~fits, HELD)]
+
+    def _fits(
+        self,
+        rows: Rows,
+        chosen: BoolColumn,
+        freed: Mapping[int, Sequence[ResourceClaim]],
+        left_behind: Sequence[ResourceClaim],
+    ) -> BoolColumn:
+        """Returns bool[n]: True unless the row is `chosen` and does not fit with the claims freed there."""
+        fits = np.ones(len(rows), np.bool_)
+        for position in np.flatnonzero(chosen).tolist():
+            row = int(rows[position])
+            with self._supposing([*left_behind, *freed.get(row, ())], row) as check:
+                fits[position] = check is not None and not any(mask.any() for mask, _ in check.refuse(rows[[position]]))
+        return fits
+
+    @contextmanager
+    def _supposing(self, freed: Iterable[ResourceClaim], row: int | None = None) -> Iterator[Check | None]:
+        """Yields the check as if these claims were deallocated; None if it refuses every node.
+
+        Nominated pods of a higher priority take their devices on this row first.
+        """
+        trial = Trial(self._table)
+        try:
+            for claim in freed:
+                trial.set_object(deallocated(claim))
+            take_devices(trial, self._nominated.get(row, ()) if row is not None else (), row or 0)
+            check = self._predicate.prepare(self._pod, self._table)
+            yield RowCheck(lambda _rows: NO_REFUSAL) if check is None else check if isinstance(check, Check) else None
+        finally:
+            trial.revert()
+
+
+def _preemptible(refusal: Refusal) -> Refusal:
+    is_lack = refusal.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE and refusal not in (UNAVAILABLE, STALE, UNFIT)
+    return Refusal(refusal.plugin, Code.UNSCHEDULABLE, refusal.reasons) if is_lack else refusal
 
 
 def _without(mask: BoolColumn, verdict: Verdict) -> BoolColumn:
@@ -236,6 +332,8 @@ class DynamicResourcesArgs(Arguments):
     """The time limit of the allocator for one node; 0 means no limit."""
     binding_timeout: Annotated[str, AfterValidator(duration(1))] = "10m"
     """The time that `extender schedule` waits for the binding conditions of devices."""
+    device_preemption: bool = False
+    """True to evict pods of lower priority for their devices, in `extender schedule`; kube-scheduler never does."""
 
 
 _CLOCK = SystemClock()
@@ -243,7 +341,10 @@ PLUGIN = Plugin(
     NAME,
     DynamicResourcesArgs,
     lambda args: DynamicResourcesFilter(
-        duration_seconds(args.binding_timeout), _CLOCK, duration_seconds(args.filter_timeout)
+        duration_seconds(args.binding_timeout),
+        _CLOCK,
+        duration_seconds(args.filter_timeout),
+        preempts=args.device_preemption,
     ),
     lambda _: DynamicResourcesScore(),
     weight=2,

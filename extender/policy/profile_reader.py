@@ -27,6 +27,7 @@ from extender.framework.rules import Predicate, QueueSort
 from extender.model.kinds import ADMISSION_KINDS, KINDS, Kind, custom_kind
 from extender.plugins.default_preemption import NAME as PREEMPTION
 from extender.plugins.default_preemption import DefaultPreemptionArgs
+from extender.plugins.dynamic_resources import DynamicResourcesFilter
 from extender.plugins.gang_scheduling import NAME as GANG_SCHEDULING
 from extender.plugins.node_resources_fit import NAME as FIT
 from extender.plugins.registry import DEFAULT_SCHEDULER
@@ -56,6 +57,7 @@ MULTI_POINT = "multiPoint"
 POINTS_OF_THE_LOOP = frozenset((QUEUE_SORT, PRE_ENQUEUE, POST_FILTER, RESERVE, PRE_BIND, BIND))
 # The loop always binds pods itself, so a profile cannot disable this plugin.
 ALWAYS_RUNNING = frozenset(("DefaultBinder",))
+_DEVICE_PREEMPTION = "devicePreemption"
 PRIORITY_SORT = "PrioritySort"
 # Plugins of earlier versions of kube-scheduler, which a configuration may still disable.
 REMOVED = frozenset(
@@ -281,6 +283,7 @@ class _ProfileReader:
             unsupported=tuple(self._unsupported()),
             enforces_gangs=self._enforces_gangs(),
             disabled_filters=self._disabled_filters(predicates),
+            device_preemption=any(isinstance(each, DynamicResourcesFilter) and each.preempts for each in predicates),
             percentage_of_placements_to_score=(
                 common.percentage_of_placements_to_score if of_placements is None else of_placements
             )
@@ -370,6 +373,8 @@ class _ProfileReader:
                 if config.args:
                     self._faults.notes.append(f"{path}.args: {config.name} has no arguments, so they have no effect")
             else:
+                if self._is_for_stock and isinstance(config.args, Mapping) and _DEVICE_PREEMPTION in config.args:
+                    self._faults.add(f"{path}.args.{_DEVICE_PREEMPTION}", "kube-scheduler has no such field")
                 arguments = self._faults.read(plugin.arguments, _with_header(config.args), f"{path}.args")
                 if arguments is not None:
                     yield plugin.name, arguments

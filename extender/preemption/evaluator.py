@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from extender.devices.pod_claims import NAME as DEVICES
 from extender.framework.find_fit import Fit
 from extender.framework.profile import ALL_NODES, CandidateLimits, Profile
 from extender.framework.status import Code
@@ -24,6 +25,7 @@ from extender.table.labels import BoolColumn, Rows
 
 NEVER = "not eligible due to preemptionPolicy=Never."
 WAITS_FOR_VICTIMS = "not eligible due to a terminating pod on the nominated node."
+WAITS_FOR_DEVICES = "not eligible because devices that suffice are being deallocated."
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
 _SLOT_BITS = 32
 NO_UIDS: Mapping[str, Sequence[str]] = {}
@@ -86,6 +88,8 @@ def preempt(
     if reason is not None:
         return Preemption(Candidates(table, NO_VICTIMS), None, reason)
     rows = np.roll(fit.with_code(Code.UNSCHEDULABLE) if rows is None else rows, -offset)
+    if profile.device_preemption and _waits_for_devices(profile, pod, table, fit):
+        return Preemption(Candidates(table, NO_VICTIMS), None, WAITS_FOR_DEVICES)
     victims, needless = _dry_run_preemption(profile, pod, table, rows, limits.enough(len(rows)), spared)
     candidates = Candidates(table, victims)
     without_victims = table.nodes.names_of(needless) if table.features.behaviours.candidates_without_victims else ()
@@ -143,6 +147,16 @@ def pod_ineligible_to_preempt_others(pod: PodInfo, table: Table, fit: Fit) -> st
         return None
     leaving = table.pods.at(leaving_victims(table, row, pod.priority))
     return WAITS_FOR_VICTIMS if any(pod_terminating_by_preemption(info.pod) for info in leaving) else None
+
+
+def _waits_for_devices(profile: Profile, pod: PodInfo, table: Table, fit: Fit) -> bool:
+    """Returns True if devices that suffice become free without an eviction.
+
+    Their pods have left, but the API server still shows their claims as allocated. More evictions would be needless.
+    """
+    of_devices = [cause for cause, refusal in enumerate(fit.refusals) if refusal.plugin == DEVICES]
+    rows = np.intersect1d(fit.with_code(Code.UNSCHEDULABLE), fit.rows[np.isin(fit.cause, of_devices)])
+    return len(rows) > 0 and len(DryRun(profile, pod, table, narrowed=False).rows_that_fit(rows, NO_VICTIMS)) > 0
 
 
 def leaving_victims(table: Table, row: int, priority: int) -> Rows:

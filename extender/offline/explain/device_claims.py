@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
+from extender.engine import Decision
 from extender.model.devices import (
     EXACT_COUNT,
     DeviceClass,
@@ -23,6 +24,7 @@ from extender.model.pod import Pod
 from extender.offline.controllers.replicas import is_pinned
 from extender.offline.explain.suggestion import ClaimStep, SuggestedChange, steps_for_claims, subsets
 from extender.offline.state import ClusterState
+from extender.plugins.device_preemption import ClaimsOfVictims, deallocated
 from extender.runtime.text import counted, listed
 
 Exact = TypeVar("Exact", bound=ExactDeviceRequest)
@@ -30,6 +32,7 @@ Exact = TypeVar("Exact", bound=ExactDeviceRequest)
 _MOST_CLASSES = 16
 _MOST_COUNTS = 64
 _MOST_CLAIMS_FREED = 32
+_MOST_NAMED = 8
 
 
 class _RequestStep(NamedTuple):
@@ -48,7 +51,7 @@ def steps(state: ClusterState, pod: Pod) -> Iterator[ClaimStep]:
 def freed_devices(state: ClusterState, pod: Pod) -> SuggestedChange | None:
     """Suggests removing all pods that use a claim, so that its devices become free; None if that does not help.
 
-    Preemption does not free the devices of claims.
+    Preemption frees the devices of claims only with `devicePreemption`.
     """
     if not _unallocated_claims(state, pod):
         return None
@@ -69,6 +72,37 @@ def freed_devices(state: ClusterState, pod: Pod) -> SuggestedChange | None:
                 "free-devices", text, 1 + len(keys), sorted(nodes), removed=keys, set_objects=(free,)
             )
     return None
+
+
+def preempted_devices(state: ClusterState, decision: Decision) -> Iterator[str]:
+    """Yields a note on the devices that the proposed evictions free, if the profile preempts for devices.
+
+    The note says if the pod would fit then, because the pod is decided again without the victims and their claims.
+    """
+    preemption = decision.preemption
+    if preemption is None or preemption.nominated_node is None:
+        return
+    if not state.profiles.of(decision.pod).device_preemption:
+        return
+    candidate = preemption.candidates[preemption.nominated_node]
+    of_victims = ClaimsOfVictims(state.table)
+    claims = of_victims.freed_by([victim.uid for victim in candidate.victims])
+    devices = [result.device for claim in claims for result in (claim.allocation.results if claim.allocation else ())]
+    if not devices:
+        return
+    free = [deallocated(claim) for claim in (*claims, *of_victims.left_behind)]
+    with state.engine.suppose(objects=free, remove=candidate.victims):
+        fits = candidate.node in state.engine.feasible(decision.pod)
+    keys = [victim.pod.key for victim in candidate.victims]
+    outcome = "then the claim fits" if fits else "the claim does not fit even then"
+    yield f"evicting {_all_of(keys)} frees {_all_of(devices)} of node {candidate.node}; {outcome}"
+
+
+def _all_of(words: Sequence[str]) -> str:
+    """Returns `a`, `a and b`, or `a, b and c`; of a long list, the first words and their number."""
+    if not 1 < len(words) <= _MOST_NAMED:
+        return listed(words, _MOST_NAMED)
+    return f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def _unallocated_claims(state: ClusterState, pod: Pod) -> list[ResourceClaim]:

@@ -27,6 +27,7 @@ from extender.offline.explain.condition import (
     pod_scheduled,
     written,
 )
+from extender.offline.explain.device_claims import preempted_devices
 from extender.offline.explain.search import suggested_changes
 from extender.offline.explain.suggestion import ChangeDocument, SuggestedChange, change_document
 from extender.offline.groups import GroupVerdict, GroupVerdicts
@@ -189,7 +190,7 @@ class Explanation:
             own_notes.append(direct_binding.note(pod, state))
             self._runs_unscheduled = direct_binding.objection(pod, state) is None
             self.is_excluded = self.is_excluded or not self._runs_unscheduled
-        self.notes = [*own_notes, *notes]
+        self.notes = [*own_notes, *preempted_devices(state, self.decision), *notes]
         self.is_known = not state.nodes_unread or bool(own_message(pod)) or self.is_excluded
         self.reasons = _reasons(self.decision, state)
         self.message = self.decision.message
