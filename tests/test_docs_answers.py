@@ -78,6 +78,8 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.usefixtures("directory")
 @pytest.mark.parametrize(("command", "shown"), COMMANDS, ids=[command for command, _ in COMMANDS])
 def test_a_command_prints_what_is_shown(command: str, shown: str) -> None:
+    if command.startswith("plan "):
+        pytest.importorskip("highspy", reason="without the solver of `extender plan` it says so instead")
     recorded = extender(*shlex.split(command))
     assert recorded.returncode in (0, 3), recorded.stderr
     printed = [" ".join(line.split()) for line in recorded.stdout.splitlines()]

@@ -312,6 +312,8 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 def test_a_command_prints_what_is_kept(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if name == "plan":
+        pytest.importorskip("highspy", reason="without the solver of `extender plan` it says so instead")
     compare(name, "\n".join(run(command, capsys, monkeypatch) for command in OUTPUTS[name]))
 
 
