@@ -71,6 +71,14 @@ def test_a_pod_that_fits_nowhere_has_no_choice() -> None:
     assert placed(BestFit(), nodes([1000], cpu=500), HALF) is None
 
 
+def test_random_prefers_no_node_for_its_many_devices() -> None:
+    state = nodes([1000] * 8, [1000])
+    chooser = DeviceChooser(state, [Weighted(POLICIES["Random"](TYPICAL, 7))])
+    choices = [chooser.choose(HALF) for _ in range(400)]
+    assert 150 < sum(choice is not None and choice.row == 1 for choice in choices) < 250
+    assert len({choice.devices for choice in choices if choice is not None and choice.row == 0}) == 8
+
+
 def test_gpu_clustering_prefers_nodes_with_pods_of_the_same_kind() -> None:
     state = nodes([1000, 0], [1000, 0], [1000, 0], [1000, 1000])
     state.pods[0, ONE.kind] = 1
