@@ -336,7 +336,10 @@ VERSIONS: Mapping[str, KubernetesVersion] = MappingProxyType(
 )
 """The versions that can be followed, the oldest first. docs/versions.md has the gates as a table."""
 RELEASED = "1.37"
-"""The newest version that is released: the one that is followed if nothing names another."""
+"""The newest version that is released: the one that is followed if nothing names another.
+
+When Kubernetes releases the next one, this constant is all that changes here; CONTRIBUTING.md has the other steps.
+"""
 DEFAULT_FEATURES = VERSIONS[RELEASED].features
 
 

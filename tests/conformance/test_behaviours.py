@@ -12,7 +12,7 @@ from extender.framework.profile import Profiles
 from extender.framework.status import Code
 from extender.plugins.registry import default_profile
 from extender.table.features import VERSIONS, Behaviours, FeatureGates
-from tests.builders import Object, stored
+from tests.builders import Object, make_node, make_pod, stored
 from tests.conformance.answered import NEXT, answered
 
 SMALL = {case["name"]: case for case in answered(NEXT) if case["name"].startswith("2.")}
@@ -131,3 +131,10 @@ def test_without_its_behaviours_a_version_decides_like_the_one_before(name: str)
     before = VERSIONS["1.37"].features
     features = replace(NEXT_FEATURES, behaviours=Behaviours(), dra_fractional_capacity_range=False)
     assert details(decided(SMALL[name], features)) == details(decided(SMALL[name], before))
+
+
+def test_requests_of_more_than_8_exbibytes_on_a_node_wrap_around() -> None:
+    placed = [make_pod(f"p{number}").node("n").req(memory="6Ei").obj() for number in range(3)]
+    node = make_node("n").allocatable(cpu="8", memory="7Ei", pods="110").obj()
+    case = {"cluster": {"items": [node, *placed]}, "pod": make_pod("new").req(memory="1Gi").obj()}
+    assert list(decided(case, NEXT_FEATURES).feasible) == ["n"]

@@ -46,6 +46,7 @@ def test_a_version_stands_for_its_defaults_and_explicit_gates_stay() -> None:
 
 def test_the_version_that_is_followed_without_a_choice_is_the_newest_released() -> None:
     assert VERSIONS[RELEASED].features == DEFAULT_FEATURES
+    assert f"4. the newest released one: {RELEASED}" in PAGE.read_text()
     assert {name: version.features.version for name, version in VERSIONS.items()} == {name: name for name in VERSIONS}
 
 
