@@ -217,6 +217,8 @@ class _Search:
             rest = [info for info in self._all_targets() if info.pod.key in unplaced]
             here = RelaxedProblem(finished.state, rest, [finished.state.infos[info.pod.key] for info in movers])
             for victims in _cheapest(here):
+                if self._left_seconds() <= 0:
+                    return
                 if len(moves) + len(victims) <= self._limits.moves and self._helps(moves, victims, len(unplaced)):
                     moves += [info.pod.key for info in victims]
                     break
