@@ -115,7 +115,7 @@ def _check_groups(settings: Settings, features: FeatureGates) -> None:
 def _check_preemption(settings: Settings, policy: Policy) -> None:
     """Raises ConfigurationError if preemptForRules is set, but the policy turns preemption off; warns if it is idle."""
     if settings.preempt_for_rules and (fault := check_preemption(policy.profiles)):
-        _log.warning("%s", fault)
+        _log.warning("preemption for rules is idle reason=%r", fault)
 
 
 def build(settings: Settings) -> ExtenderApp:
