@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -71,7 +72,9 @@ def experiment(
 def _make(
     path: Path, pairs: list[tuple[str, int]], workers: int, take: Callable[[tuple[str, int], _Run], None]
 ) -> None:
-    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+    # Ctrl-C reaches every process of the terminal, and should end those of the pool at once and without a traceback.
+    by_default = signal.SIGINT, signal.SIG_DFL
+    with ProcessPoolExecutor(workers, get_context("spawn"), signal.signal, by_default) as pool:
         futures = {pool.submit(_run_in_process, path, *pair): pair for pair in pairs}
         try:
             for future in as_completed(futures):

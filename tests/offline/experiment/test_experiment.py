@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,16 @@ def test_kept_runs_are_not_made_again(folder: Path, monkeypatch: pytest.MonkeyPa
     (folder / "pods.csv").write_text(PODS + "p4,1000,10,0,0,,0,\n")
     experiment(path, folder / "results")
     assert len(made) == 7
+
+
+def _ended(_path: Path, _policy: str, _seed: int) -> bytes:
+    os._exit(1)
+
+
+def test_a_process_that_is_ended_is_reported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep, "_run_in_process", _ended)
+    with pytest.raises(ExtenderError, match="a process was ended from outside"):
+        experiment(written(folder), workers=2)
 
 
 def test_a_users_policy_is_imported_and_its_change_seen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
