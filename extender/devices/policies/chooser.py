@@ -20,7 +20,7 @@ class Choice(NamedTuple):
 
 
 class _Kept:
-    """What is known for one ask: bool[row] and int64[row] columns."""
+    """The columns that are known for one ask: bool[row] and int64[row]."""
 
     def __init__(self, rows: int, policies: int) -> None:
         self.fits = np.zeros(rows, np.bool_)

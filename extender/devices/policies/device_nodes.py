@@ -22,7 +22,7 @@ def truncated(scores: Floats) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class DeviceAsk:
-    """What one pod asks for.
+    """The resources and devices that one pod asks for.
 
     Attributes:
         milli: the thousandths of each device: below 1000 for a share of one device, 1000 for whole devices.

@@ -46,7 +46,9 @@ class TypicalPods:
         self._count = np.array([count for _, _, count, _ in kinds], np.int64)
         self._needs_devices = self._count > 0
         # Few sizes differ, so what depends on the size alone is computed once for each size.
-        self._sizes, self._size = np.unique([milli for _, milli, _, _ in kinds], return_inverse=True)
+        sizes, size_of_kind = np.unique([milli for _, milli, _, _ in kinds], return_inverse=True)
+        self._sizes = sizes
+        self._size = size_of_kind
         self._models = [models for _, _, _, models in kinds]
         self._shares = np.array(list(shares.values()))
         self._usable: dict[str, Bools] = {}

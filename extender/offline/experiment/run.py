@@ -19,7 +19,7 @@ _STEPS = 100
 
 
 class ExperimentSample(Documented, frozen=True):
-    """What was measured at one moment of a run.
+    """The measurements at one moment of a run.
 
     Attributes:
         policy: the policy, as the experiment names it.

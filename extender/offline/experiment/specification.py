@@ -40,7 +40,7 @@ class TraceSpec(Strict):
 
 
 class ArrivalsSpec(Strict):
-    """Which pods arrive, and when.
+    """The pods that arrive, and their times.
 
     inflated: the pods are shuffled, and drawn again until the devices asked for exceed `percent` of all devices. None
     leaves. recorded: the pods come and go at the trace's own times. poisson: pods drawn from the trace.

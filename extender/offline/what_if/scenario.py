@@ -172,7 +172,7 @@ def _scaled(simulation: Simulation, target: str, count: int, notes: list[str]) -
         )
     number = wanted(controller, count, len(replicas.pods))
     if number < count:
-        notes.append(f"{target}: its Job has {number} of {count} pods, because it is suspended or needs no more")
+        notes.append(f"{target}: its Job has {number} of {count} pods, because it is suspended or needs only these")
     new = _replicas(replicas.template, replicas.missing(number, state.infos))
     if replicas.pods:
         add_claims_like(state, replicas.pods[-1].pod, [info.pod for info in new])
