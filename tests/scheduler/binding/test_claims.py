@@ -271,11 +271,11 @@ def test_a_claim_released_between_the_decision_and_the_reservation_is_not_taken_
     world = world_of(allocated("c", "gpu-0", "n1", "p"), pod("p", "c"))
     assume = world.cache.assume
 
-    def assume_late(*arguments: Any) -> Any:
+    def assume_late(*arguments: Any, **named: Any) -> Any:
         world.leftovers.clean_up()
-        return assume(*arguments)
+        return assume(*arguments, **named)
 
-    world.cache.assume = assume_late  # type: ignore[method-assign, assignment]  # for this world alone
+    world.cache.assume = assume_late  # type: ignore[method-assign]  # for this world alone
     world.attempt()
     world.binders.work()
     assert (world.node_of("p"), standing(world)) == ("", ([], []))
