@@ -162,8 +162,8 @@ _HALF = MAX_SCORE // 2
 
 def least_allocated(allocation: Allocation) -> Scores:
     """Returns the share of the resources that stays free, 0..100: int64[column] (upstream leastResourceScorer)."""
-    free = allocation.allocatable - allocation.requested
-    return _average(allocation, _percentages(np.maximum(free, 0, out=free), allocation))
+    free = _percentages(allocation.allocatable - allocation.requested, allocation)
+    return _average(allocation, np.maximum(free, 0, out=free))
 
 
 def most_allocated(allocation: Allocation) -> Scores:
@@ -191,7 +191,10 @@ class RequestedToCapacityRatio:
 
 
 def _percentages(amounts: Amounts, allocation: Allocation) -> Amounts:
-    """Returns `amounts`, which are at most what the nodes offer, in percent of that; overwrites `amounts`."""
+    """Returns `amounts`, which are at most what the nodes offer, in percent of that; overwrites `amounts`.
+
+    Before Kubernetes 1.38, products of huge amounts overflow. A negative result is the caller's to replace.
+    """
     if allocation.products_overflow:
         exact: Amounts = (amounts.astype(object) * MAX_SCORE // allocation.divisors).astype(np.int64)
         return exact
