@@ -19,6 +19,7 @@ from extender.offline.experiment.run import ExperimentSample, run
 from extender.offline.experiment.specification import Experiment
 
 _Run = list[ExperimentSample]
+_DECODER = msgspec.json.Decoder(_Run)
 
 
 def experiment(
@@ -78,7 +79,7 @@ def _make(
         futures = {pool.submit(_run_in_process, path, *pair): pair for pair in pairs}
         try:
             for future in as_completed(futures):
-                take(futures[future], msgspec.json.decode(future.result(), type=_Run))
+                take(futures[future], _DECODER.decode(future.result()))
         except BrokenProcessPool:
             what = "a process was ended from outside; run the command again, which makes only the runs that are missing"
             raise ExtenderError(what) from None
@@ -97,7 +98,7 @@ def _run_in_process(path: Path, policy: str, seed: int) -> bytes:
 
 def _kept(file: Path) -> _Run | None:
     try:
-        return msgspec.json.decode(file.with_suffix(".json").read_bytes(), type=_Run)
+        return _DECODER.decode(file.with_suffix(".json").read_bytes())
     except (FileNotFoundError, msgspec.DecodeError):
         return None
 
