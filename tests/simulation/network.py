@@ -118,6 +118,7 @@ class SimulatedKubeClient(KubeClient):
 
     def __init__(self, network: Network, process: Process) -> None:
         self._network, self._process = network, process
+        self._served = {}
 
     @contextmanager
     def get(self, path: str, query: Mapping[str, str], silence_seconds: float, accept: str = "") -> Iterator[Any]:
