@@ -445,7 +445,7 @@ class LargeCluster(KubeClient):
     """Answers lists of many pods after `list_seconds` of a fake clock; each pod has a UID and a version."""
 
     def __init__(self, pods: int, list_seconds: float) -> None:
-        self.clock = ManualClock()
+        self.clock, self._served = ManualClock(), {}
         self.list_seconds = list_seconds
         self.versions = {f"pod-{index}": "7" for index in range(pods)}
         self.version = 7

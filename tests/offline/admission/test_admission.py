@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from extender.errors import MalformedCluster
+from extender.model.meta import Object
+from extender.offline.manifests.companions import admitted
 from tests.offline.admission import companions, handmade, refusing_lines
 from tests.offline.admission.comparing import all_of_theirs, cluster, difference, ours, prepare
 from tests.offline.admission.recording import COMPANIONS, FILE, HANDMADE, recorded
+from tests.offline.manifests.test_newer_checks import REFUSED_SINCE_1_38
 from tests.stock.build import build
 from tests.stock.control_plane import ControlPlane
 
@@ -40,6 +46,9 @@ def test_the_recorded_answers_have_every_refusal_in_the_code() -> None:
             ours(obj, state)
         for obj, _, _ in recorded(COMPANIONS):
             companions.ours(obj, with_claims)
+        for case in REFUSED_SINCE_1_38:  # the API server that answered is older
+            with suppress(MalformedCluster):
+                admitted(cast(Object, case.values[0]), with_claims.objects, checks_more=True)
 
     executed = refusing_lines.run_by(all_of_ours)
     assert refusing_lines.all_of_them() - executed == set()

@@ -47,37 +47,37 @@ def template(amounts: dict[str, str]) -> ResourceClaimTemplate:
     return msgspec.convert(document, ResourceClaimTemplate)
 
 
-@pytest.mark.parametrize(
-    ("obj", "fault"),
-    [
-        pytest.param(
-            claim({"memory": "-1Gi"}),
-            "spec.devices.requests[0].exactly.capacity.requests[memory]: expected at least 0, got -1Gi",
-            id="a negative amount",
-        ),
-        pytest.param(
-            claim({"gpu.example.com/a/b": "1"}, is_alternative=True),
-            "spec.devices.requests[0].firstAvailable[0].capacity.requests: 'gpu.example.com/a/b' is not a capacity:"
-            " expected one like memory or example.com/memory",
-            id="two slashes, in an alternative",
-        ),
-        pytest.param(
-            template({"my-memory": "1"}),
-            "spec.spec.devices.requests[0].exactly.capacity.requests: 'my-memory' is not a capacity:"
-            " expected one like memory or example.com/memory",
-            id="no identifier, in a template",
-        ),
-        pytest.param(
-            claim({f"m{number}": "1" for number in range(33)}),
-            "spec.devices.requests[0].exactly.capacity.requests: expected at most 32, got 33",
-            id="too many",
-        ),
-        pytest.param(msgspec.convert(make_pod_group("g", **WHOLE), PodGroup), NOT_A_GANG, id="a basic group"),
-        pytest.param(
-            msgspec.convert(make_composite_pod_group("g", **WHOLE), CompositePodGroup), NOT_A_GANG, id="a basic tree"
-        ),
-    ],
-)
+REFUSED_SINCE_1_38 = [
+    pytest.param(
+        claim({"memory": "-1Gi"}),
+        "spec.devices.requests[0].exactly.capacity.requests[memory]: expected at least 0, got -1Gi",
+        id="a negative amount",
+    ),
+    pytest.param(
+        claim({"gpu.example.com/a/b": "1"}, is_alternative=True),
+        "spec.devices.requests[0].firstAvailable[0].capacity.requests: 'gpu.example.com/a/b' is not a capacity:"
+        " expected one like memory or example.com/memory",
+        id="two slashes, in an alternative",
+    ),
+    pytest.param(
+        template({"my-memory": "1"}),
+        "spec.spec.devices.requests[0].exactly.capacity.requests: 'my-memory' is not a capacity:"
+        " expected one like memory or example.com/memory",
+        id="no identifier, in a template",
+    ),
+    pytest.param(
+        claim({f"m{number}": "1" for number in range(33)}),
+        "spec.devices.requests[0].exactly.capacity.requests: expected at most 32, got 33",
+        id="too many",
+    ),
+    pytest.param(msgspec.convert(make_pod_group("g", **WHOLE), PodGroup), NOT_A_GANG, id="a basic group"),
+    pytest.param(
+        msgspec.convert(make_composite_pod_group("g", **WHOLE), CompositePodGroup), NOT_A_GANG, id="a basic tree"
+    ),
+]
+
+
+@pytest.mark.parametrize(("obj", "fault"), REFUSED_SINCE_1_38)
 def test_more_objects_are_refused_since_1_38(obj: Object, fault: str) -> None:
     objects = table_of().objects
     admitted(obj, objects)
