@@ -17,6 +17,7 @@ from tests.builders import Object, PodBuilder, make_pod, make_priority_class
 from tests.end_to_end.conftest import StartExtender, StartScheduler
 from tests.end_to_end.scheduling import condition, events, placed, sized
 from tests.running import SCHEDULER_NAME
+from tests.stock.build import NEXT_MINOR
 from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until
 
@@ -161,7 +162,11 @@ def painters(control_plane: ControlPlane, tmp_path: Path) -> Path:
 def test_room_is_made_for_a_pod_that_rules_alone_refuse(
     control_plane: ControlPlane, start_extender: StartExtender, painters: Path
 ) -> None:
-    """kube-scheduler evicts no pod for it: its own plugins let it pass. While one victim leaves no other does."""
+    """kube-scheduler evicts no pod for it: its own plugins let it pass. While one victim leaves no other does.
+
+    Since 1.38 it asks the extender for victims and evicts them, and does not try the pod again before they are gone.
+    """
+    evicts_itself = os.environ.get("KUBERNETES_MINOR") == NEXT_MINOR
     client, flags = control_plane.client, ("--policy", str(painters), "--preempt-for-rules")
     with start_extender(*flags) as extender, control_plane.scheduler(extender.configuration()):
         client.create(painter("p", "high").obj())
@@ -171,12 +176,12 @@ def test_room_is_made_for_a_pod_that_rules_alone_refuse(
         assert wait_until(lambda: client.get("Pod", "p")["status"].get("nominatedNodeName") == node_name)
         asked = len(extender.calls("filter"))
         client.create(sized("n3", "1").taint("for-others", "").obj())  # an event, for which p is tried again
-        assert wait_until(lambda: len(extender.calls("filter")) > asked)
+        assert evicts_itself or wait_until(lambda: len(extender.calls("filter")) > asked)
         assert leaving(control_plane) == [victim]
         assert wait_until(
             lambda: [each["involvedObject"]["name"] for each in events(control_plane, "Preempted")] == [victim]
         )
-        assert extender.metric("extender_preemption_victims_total") == 1
+        assert extender.metric("extender_preemption_victims_total") == (0 if evicts_itself else 1)
         client.delete("Pod", victim)
         assert wait_until(lambda: placed(control_plane).get("p") == node_name)
     assert leaving(control_plane) == []
