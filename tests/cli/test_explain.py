@@ -135,17 +135,17 @@ def test_a_policy_decides(batch: bool, cluster: str, tmp_path: Path) -> None:
 
 
 def test_a_rule_that_raises_is_one_line(cluster: str, tmp_path: Path) -> None:
-    (tmp_path / "rules.py").write_text(
+    (tmp_path / "dividing_rules.py").write_text(
         "from extender import predicate\n\n\n@predicate\ndef bad(pod, node):\n    return 1 / 0\n"
     )
     kind = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
-    plugins = {"filter": {"enabled": [{"name": "rules:bad"}]}}
+    plugins = {"filter": {"enabled": [{"name": "dividing_rules:bad"}]}}
     policy = {**kind, "profiles": [{"schedulerName": "default-scheduler", "plugins": plugins}]}
     (tmp_path / "policy.yaml").write_text(yaml.safe_dump(policy))
     printed = extender("explain", "waiting", "--cluster", cluster, "--policy", str(tmp_path / "policy.yaml"))
     assert printed.returncode == 1
     assert len(printed.stderr.splitlines()) == 1
-    assert "rule rules:bad raised ZeroDivisionError: division by zero" in printed.stderr
+    assert "rule dividing_rules:bad raised ZeroDivisionError: division by zero" in printed.stderr
 
 
 def test_a_bad_case_sets_the_exit_status() -> None:

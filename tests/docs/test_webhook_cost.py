@@ -19,7 +19,8 @@ RULES = "from extender import predicate\n\n@predicate\ndef keep_namespace(pod, n
 def test_the_policy_has_the_users_rule_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "rules.py").write_text(RULES)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "rules", raising=False)
+    monkeypatch.setitem(sys.modules, "rules", sys)  # so that the module is gone after the test
+    del sys.modules["rules"]
     (profile,) = load(EXTENDERS, Library()).profiles
     assert [predicate.name for predicate in profile.predicates] == ["rules:keep_namespace"]
     assert not profile.priorities
