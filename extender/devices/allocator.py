@@ -80,8 +80,6 @@ class AllocatingDevices:
         claims = self._claims_of.get(device.id)
         if request.admin:
             return claims is not None and request.claim in claims
-        if self._allocated.behaviours.shares_prevent_exclusive_use and not device.shareable:
-            return bool(claims) or self._allocated.holds(device.id)
         return bool(claims) or device.id in self._allocated.devices
 
     def take(self, request: RequestData, candidate: Candidate, amounts: Amounts) -> Undo | None:
@@ -95,6 +93,8 @@ class AllocatingDevices:
         """
         device, view = candidate
         if self.in_use(request, device) and not (request.admin and device.shareable):
+            return None
+        if not (request.admin or device.shareable) and self._has_a_share(device):
             return None
         shared = device.shareable and (self._shares[device.id] or device.id in self._allocated.shares)
         counts = bool(device.counters) and not shared
@@ -110,6 +110,10 @@ class AllocatingDevices:
         if not self._has_room(device, amounts):
             return None
         return self._note(request, candidate, amounts, values, counts)
+
+    def _has_a_share(self, device: PoolDevice) -> bool:
+        """Returns True if a share of a device that is not shared any more keeps other claims away."""
+        return self._allocated.behaviours.shares_prevent_exclusive_use and device.id in self._allocated.shares
 
     def _has_room(self, device: PoolDevice, amounts: Amounts) -> bool:
         taken, more = self._allocated.capacity(device.id), self._amounts.get(device.id, _NOTHING)

@@ -41,10 +41,15 @@ def table_of(*objects: Object, features: FeatureGates = DEFAULT_FEATURES) -> Tab
     return table
 
 
-def refusals(predicates: Predicate | Sequence[Predicate], pod: Object, *objects: Object) -> dict[str, Refusal]:
+def refusals(
+    predicates: Predicate | Sequence[Predicate],
+    pod: Object,
+    *objects: Object,
+    features: FeatureGates = DEFAULT_FEATURES,
+) -> dict[str, Refusal]:
     """Returns node name -> refusal of each node that cannot take the pod."""
     rules = predicates if isinstance(predicates, Sequence) else [predicates]
-    table = table_of(*objects)
+    table = table_of(*objects, features=features)
     fit = find_fit(Profile("test", rules, ()), pod_info(pod), table, table.nodes.rows)
     return {table.nodes.names[row]: refusal for row, refusal in fit.refused()}
 

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from extender.framework.rules import Predicate
-from extender.framework.status import Refusal, failed, unresolvable
+from extender.framework.status import Code, Refusal, failed, unresolvable
 from extender.plugins.dynamic_resources import DynamicResourcesFilter
 from extender.plugins.node_resources_fit import NodeResourcesFitFilter
 from extender.runtime.clock import ManualClock
+from extender.table.features import VersionChoices, features_of
 from tests.builders import (
     TIMESTAMP,
     ZONE,
@@ -199,6 +200,16 @@ def test_claims_share_a_devices_capacity(wanted: str, fits: bool) -> None:
     taken = with_allocation(make_claim("other", make_request("device", "gpu")), share)
     claim = make_claim("c", make_request("r", "gpu", capacity={"requests": {"memory": wanted}}))
     assert ("a" not in verdict([claim, taken], on_a(SHAREABLE))) == fits
+
+
+def test_since_1_38_a_share_keeps_whole_claims_away_after_the_selectors_were_asked() -> None:
+    share = make_result("a", "gpu-0", shareID="s", consumedCapacity={"memory": "1Gi"})
+    taken = with_allocation(make_claim("other", make_request("device", "gpu")), share)
+    failing = make_claim("c", make_request("r", "gpu", cel("$.firmware == 1")))
+    objects, features = (*NODES, CLASS, taken, on_a(*gpus("t4"))), features_of(VersionChoices("1.38"))
+    assert refusals(DynamicResourcesFilter(), POD, *objects, ONE, features=features)["a"] == NOT_ALL
+    refused = refusals(DynamicResourcesFilter(), POD, *objects, failing, features=features)["a"]
+    assert (refused.code, "no such key: firmware" in str(refused.reasons)) == (Code.ERROR, True)
 
 
 def test_counters_are_shared_by_a_pool() -> None:
