@@ -20,7 +20,8 @@ from extender.offline.explain.overview import PendingGroup, PendingPod, pending,
 from extender.offline.manifests.admission import Admitted
 from extender.offline.manifests.templates import Workload, required_workload
 from extender.offline.nodes import NodeUsage, node_usage
-from extender.offline.plan.plan import MOST_MOVES, SEARCH_SECONDS, MovePlan, plan
+from extender.offline.plan.plan import MovePlan, plan
+from extender.offline.plan.search import MOST_MOVES, SEARCH_SECONDS
 from extender.offline.policy_forms import AnyPolicy, profiles_of
 from extender.offline.state import ClusterState
 from extender.offline.what_if.capacity import MOST_PODS, Capacity, capacity

@@ -14,7 +14,7 @@ from extender.offline.answers import Documented
 from extender.offline.manifests.templates import Workload
 from extender.offline.plan import solver
 from extender.offline.plan.movable import rules_of
-from extender.offline.plan.search import Findings, SearchLimits, search
+from extender.offline.plan.search import MOST_MOVES, SEARCH_SECONDS, Findings, SearchLimits, search
 from extender.offline.plan.trial import Move, PlanTrial
 from extender.offline.remarks import remarks_on
 from extender.offline.state import ClusterState
@@ -24,8 +24,6 @@ from extender.runtime.clock import Clock, SystemClock
 from extender.runtime.text import MOST_ROWS, aligned, counted, cut, listed, printable
 from extender.table import PodInfo
 
-MOST_MOVES = 20
-SEARCH_SECONDS = 10.0
 _EXHAUSTED = (
     "the pods could be arranged so, but the scheduler places evicted pods elsewhere; all orders of evictions were"
     " tried, each pod evicted once, but another --seed may end differently"
@@ -193,9 +191,7 @@ def _answer(
         outcome=outcome,
         pods=targets,
         moves=moves,
-        placements=[Placement(key, trial.state.infos[key].pod.node_name) for key in targets]
-        if trial is not None
-        else (),
+        placements=_placements(trial, targets) if trial is not None else (),
         smallest=trial is not None and found.is_complete,
         bound=len(moves) if trial is not None and found.is_complete else found.bound,
         reason=_reason(found, most_moves) if trial is None else None,

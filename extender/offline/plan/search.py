@@ -30,6 +30,8 @@ from extender.offline.what_if.simulation import Eviction, Simulation
 from extender.runtime.clock import INTERRUPTIONS, Clock
 from extender.table import PodInfo
 
+MOST_MOVES = 20
+SEARCH_SECONDS = 10.0
 _MOST_NODES_TRIED = 25
 _MOST_ORDERS = 720
 _NONE_MOVABLE = "no pod may be evicted, and without that the scheduler finds no node"
@@ -75,8 +77,8 @@ class SearchLimits:
         uses_solver: False to use the heuristic only, as if no solver were installed.
     """
 
-    seconds: float = 10.0
-    moves: int = 20
+    seconds: float = SEARCH_SECONDS
+    moves: int = MOST_MOVES
     uses_solver: bool = True
 
 
@@ -167,8 +169,7 @@ class _Search:
         return RelaxedProblem(self._base, [*targets, *self._created], list(self._movable.values()))
 
     def _gated(self) -> str | None:
-        pods = [*(self._base.infos[key].pod for key in self._waiting), *(info.pod for info in self._created)]
-        gated = [pod.key for pod in pods if pod.spec.scheduling_gates]
+        gated = [info.pod.key for info in self._all_targets() if info.pod.spec.scheduling_gates]
         return f"pod {gated[0]} has scheduling gates: no scheduler tries it until they are removed" if gated else None
 
     def _trial(self) -> PlanTrial:
@@ -209,13 +210,12 @@ class _Search:
             trial = self._trial()
             for key in moves:
                 trial.evict(key)
-            finished = trial.copy()
-            if self._finish(finished):
+            if self._finish(trial):
                 return
-            unplaced = set(finished.unplaced(self._targets))
+            unplaced = set(trial.unplaced(self._targets))
             movers = [info for key, info in self._movable.items() if key not in moves]
             rest = [info for info in self._all_targets() if info.pod.key in unplaced]
-            here = RelaxedProblem(finished.state, rest, [finished.state.infos[info.pod.key] for info in movers])
+            here = RelaxedProblem(trial.state, rest, [trial.state.infos[info.pod.key] for info in movers])
             for victims in _cheapest(here):
                 if self._left_seconds() <= 0:
                     return
