@@ -112,7 +112,7 @@ class AllocatingDevices:
         return self._note(request, candidate, amounts, values, counts)
 
     def _has_a_share(self, device: PoolDevice) -> bool:
-        """Returns True if a share of a device that is not shared any more keeps other claims away."""
+        """Returns True if a claim holds a share of the device, and this prevents its allocation as a whole."""
         return self._allocated.behaviours.shares_prevent_exclusive_use and device.id in self._allocated.shares
 
     def _has_room(self, device: PoolDevice, amounts: Amounts) -> bool:
