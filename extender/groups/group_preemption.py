@@ -17,11 +17,13 @@ from extender.framework.find_fit import find_fit
 from extender.framework.profile import Profile
 from extender.groups.decision import GroupDecision, GroupStatus, MemberDecision
 from extender.groups.group_tree import Tree, waiting_members
+from extender.model.devices import ResourceClaim
 from extender.model.pod_groups import GroupName
 from extender.model.workloads import PodDisruptionBudget
+from extender.plugins.device_preemption import ClaimsOfVictims, deallocated, take_devices
 from extender.preemption import pod_terminating_by_preemption
 from extender.preemption.candidates import Disruption, UnitKind, disruption_of, evictable, tie_key
-from extender.preemption.evaluator import NEVER
+from extender.preemption.evaluator import NEVER, WAITS_FOR_DEVICES
 from extender.table import PodInfo, Table, Trial
 from extender.table.features import FeatureGates
 from extender.table.labels import Rows
@@ -74,11 +76,12 @@ class GroupPreemption:
 
     @property
     def has_searched(self) -> bool:
-        """True unless the search was skipped: the group must not preempt, or earlier victims are still leaving.
+        """True unless the search was skipped: the group must not preempt, or earlier evictions will do.
 
         Since 1.38, it is also skipped if there are no victims.
         """
-        return self.text not in (NEVER, ONGOING) and (self.is_final or self.text != NO_VICTIMS)
+        skipped = (NEVER, ONGOING, WAITS_FOR_DEVICES)
+        return self.text not in skipped and (self.is_final or self.text != NO_VICTIMS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +117,24 @@ def preempt_for_group(root: Tree, trial: Trial, decide: DecidePreferring, profil
         return GroupPreemption(NEVER)
     if is_ongoing:
         return GroupPreemption(ONGOING, helps=True)
-    units = victim_units(trial.table, priority)
-    if not units:
-        return GroupPreemption(NO_VICTIMS, is_final=not behaviours.no_victims_is_unschedulable)
+    claims = ClaimsOfVictims(trial.table) if profile.device_preemption else None
     mark = trial.mark()
     try:
-        return _select(members, units, trial, decide, profile)
+        if claims is not None and _fits_once_deallocated(claims.left_behind, trial, decide):
+            return GroupPreemption(WAITS_FOR_DEVICES, helps=True)
+        units = victim_units(trial.table, priority)
+        if not units:
+            return GroupPreemption(NO_VICTIMS, is_final=not behaviours.no_victims_is_unschedulable)
+        return _select(members, units, claims, trial, decide, profile)
     finally:
         trial.revert(mark)
+
+
+def _fits_once_deallocated(claims: Sequence[ResourceClaim], trial: Trial, decide: DecidePreferring) -> bool:
+    """Deallocates these claims in `trial`. Returns True if there are some, and the group fits without an eviction."""
+    for claim in claims:
+        trial.set_object(deallocated(claim))
+    return bool(claims) and decide(None).is_success
 
 
 def _must_not_preempt(root: Tree, members: Iterable[PodInfo], features: FeatureGates) -> bool:
@@ -168,6 +181,7 @@ def victim_units(table: Table, priority: int) -> list[VictimUnit]:
 def _select(
     members: Sequence[PodInfo],
     units: Sequence[VictimUnit],
+    claims: ClaimsOfVictims | None,
     trial: Trial,
     decide: DecidePreferring,
     profile: Profile,
@@ -177,6 +191,8 @@ def _select(
     for unit in ordered:
         for info, _ in unit.pods:
             trial.take_away(info.uid)
+    for claim in claims.freed_by([info.uid for unit in ordered for info, _ in unit.pods]) if claims else ():
+        trial.set_object(deallocated(claim))
     for info in members:  # Upstream ignores the nominations of members while it schedules their group.
         trial.withdraw(info.uid)
     ranks_nodes = trial.table.features.behaviours.preemption_ranks_nodes
@@ -184,7 +200,8 @@ def _select(
     if not decision.is_success:
         return GroupPreemption(decision.text, is_error=decision.status is GroupStatus.ERROR)
     nominated = decision.placed
-    reprieve = _Reprieve(trial, profile, [info for info in members if info.uid in nominated], decision.tried)
+    placed = [info for info in members if info.uid in nominated]
+    reprieve = _Reprieve(trial, profile, placed, decision.tried, claims)
     by_turn = sorted(ordered, key=lambda unit: id(unit) not in violating)
     leaving = {id(unit) for unit in by_turn if not reprieve.stays(unit)}
     evicted = [unit for unit in (by_turn if ranks_nodes else ordered) if id(unit) in leaving]
@@ -272,11 +289,18 @@ class _Reprieve:
     Args:
         members: the members that are to be placed, in the order in which they are tried.
         decisions: the decision about each member, by UID.
+        claims: the claims that the evictions free; None if the group does not preempt for devices.
     """
 
     def __init__(
-        self, trial: Trial, profile: Profile, members: Sequence[PodInfo], decisions: Mapping[str, MemberDecision]
+        self,
+        trial: Trial,
+        profile: Profile,
+        members: Sequence[PodInfo],
+        decisions: Mapping[str, MemberDecision],
+        claims: ClaimsOfVictims | None,
     ) -> None:
+        self._claims = claims
         self._trial = trial
         self._profile = profile
         self._members = members
@@ -298,6 +322,8 @@ class _Reprieve:
         mark = self._trial.mark()
         for info, node in unit.pods:
             self._trial.place(info, node)
+            for claim in self._claims.used_by(info.uid) if self._claims else ():
+                self._trial.set_object(claim)
         if self._fit(affected):
             return True
         self._trial.revert(mark)
@@ -328,7 +354,10 @@ class _Reprieve:
         if not len(find_fit(self._profile, info, table, row).feasible):
             return False
         for obj in decision.reserved:
-            self._trial.set_object(obj)
+            if self._claims is None or not isinstance(obj, ResourceClaim):
+                self._trial.set_object(obj)
+        if self._claims is not None:  # a pod that stays may have the devices of the decision, so others are taken
+            take_devices(self._trial, [info], int(row[0]))
         self._trial.place(info.annotated(decision.annotations), decision.node_name)
         return True
 

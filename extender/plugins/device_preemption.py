@@ -14,7 +14,8 @@ from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
-from extender.devices.plan import DevicePlan, plan_devices
+from extender.devices.extended_resources import CLAIM_NAME
+from extender.devices.plan import DevicePlan, pending_claim, plan_devices
 from extender.model.devices import ResourceClaim, ResourceClaimStatus
 from extender.table import HypotheticalRemovals, PodInfo, Table, Trial
 
@@ -60,6 +61,10 @@ class ClaimsOfVictims:
         claims = {claim.key: claim for uid in uids for claim in self._by_user.get(uid, ())}
         return [claim for claim in claims.values() if self._is_free(claim, uids)]
 
+    def used_by(self, uid: str) -> Sequence[ResourceClaim]:
+        """Returns the allocated claims that the pod has reserved, as they were before any eviction."""
+        return self._by_user.get(uid, ())
+
     def _is_free(self, claim: ResourceClaim, removed: Collection[str]) -> bool:
         placed = self._table.pods.slot_of
         users = claim.status.reserved_for or ()
@@ -75,10 +80,12 @@ def more_important_by_row(pod: PodInfo, table: Table) -> dict[int, list[PodInfo]
     return by_row
 
 
-def take_devices(trial: Trial, nominated: Sequence[PodInfo], row: int) -> None:
-    """Allocates, in `trial`, the devices that the nominated pods can get on the node of this row."""
-    for info in sorted(nominated, key=lambda each: (-each.priority, each.sort_key)):
+def take_devices(trial: Trial, pods: Sequence[PodInfo], row: int) -> None:
+    """Allocates, in `trial`, the devices that the pods can get on the node of this row."""
+    for info in sorted(pods, key=lambda each: (-each.priority, each.sort_key)):
         plan = plan_devices(info, trial.table, row, lambda: _SHARE)
         if isinstance(plan, DevicePlan):
             for claim, allocation in plan.allocate:
-                trial.set_object(replace(claim, status=replace(claim.status, allocation=allocation)))
+                is_special = claim.name == CLAIM_NAME  # it is created for extended resources, and does not exist yet
+                taken = replace(claim, status=replace(claim.status, allocation=allocation))
+                trial.set_object(pending_claim(claim, allocation) if is_special else taken)

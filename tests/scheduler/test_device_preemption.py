@@ -22,12 +22,14 @@ from extender.policy.faults import Faults
 from extender.policy.library import Library
 from extender.policy.loading import read
 from extender.policy.profile_reader import read_scheduler_configuration
-from extender.table.features import DEFAULT_FEATURES
+from extender.table.features import DEFAULT_FEATURES, FeatureGates
 from tests.builders import (
+    PodBuilder,
     make_claim,
     make_device,
     make_device_class,
     make_pdb,
+    make_pod_group,
     make_request,
     make_resource_slice,
     make_slice,
@@ -226,6 +228,79 @@ def test_a_pod_of_lower_priority_leaves_the_freed_device_to_the_preemptor() -> N
     assert world.node_of("thief") == ""
     world.pass_time(60)
     assert (world.node_of("high"), world.node_of("thief")) == ("n", "")
+
+
+# ---- pod groups
+
+
+GROUPS = FeatureGates(generic_workload=True)
+
+
+def gang(size: int, **fields: Any) -> list[Any]:
+    """A PodGroup of so many members; each has a claim of one GPU."""
+    members = [each for number in range(size) for each in using(f"m{number}", 10)]
+    for each in members:
+        if isinstance(each, PodBuilder):
+            each.group("gang")
+    return [make_pod_group("gang", size, priority=10, **fields), *members]
+
+
+def with_gang(*built: Any, size: int = 2, on: bool = True) -> World:
+    """The built pods have their devices when the gang arrives."""
+    world = World(CLASS, *built, profile=preempting(on=on), features=GROUPS)
+    world.settle()
+    for each in gang(size):
+        world.put(each)
+    world.settle()
+    return world
+
+
+def test_a_gang_evicts_the_pods_whose_devices_its_members_need_together() -> None:
+    """One GPU is free, so of the three pods only the least important one has to leave."""
+    low = [each for priority in (1, 2, 3) for each in using(f"low{priority}", priority)]
+    world = with_gang(*gpus("n1", "a", "b"), *gpus("n2", "c", "d"), *low)
+    assert evicted(world) == ["low1"]
+    leave(world)
+    world.pass_time(60)  # the pod is gone, but its claim is still allocated
+    assert [world.node_of(f"m{number}") for number in range(2)] == ["", ""]
+    assert evicted(world) == ["low1"]
+    deallocate(world)
+    world.pass_time(20)
+    assert "" not in [world.node_of(f"m{number}") for number in range(2)]
+    assert sorted(device for devices in devices_of(world).values() for device in devices) == ["a", "b", "c", "d"]
+
+
+def test_a_gang_that_needs_all_devices_of_a_node_spares_no_pod_there() -> None:
+    """A pod that could stay beside one member cannot stay beside both, whichever device each member would get."""
+    world = with_gang(*gpus("n", "a", "b"), *using("low1", 1), *using("low2", 2))
+    assert sorted(evicted(world)) == ["low1", "low2"]
+    leave(world)
+    deallocate(world)
+    world.pass_time(20)
+    assert [world.node_of(f"m{number}") for number in range(2)] == ["n", "n"]
+
+
+def test_while_devices_are_being_deallocated_a_gang_evicts_no_other_pod() -> None:
+    world = with_gang(*gpus("n1", "a", "b"), *using("low1", 1), *using("low2", 2))
+    for each in (*gpus("n2", "c", "d"), *using("other1", 3), *using("other2", 3)):
+        world.put(each)
+    world.settle()
+    leave(world)
+    world.pass_time(60)
+    world.queue.activate([f"m{number}" for number in range(2)])
+    world.settle()
+    assert sorted(evicted(world)) == ["low1", "low2"]
+    assert "not eligible because devices that suffice are being deallocated" in world.group_conditions[-1][2]
+
+
+def test_a_gang_for_which_all_evictions_free_too_few_devices_evicts_nothing() -> None:
+    world = with_gang(*gpus("n", "a", "b"), *using("low", 1), *using("boss", 20))
+    assert evicted(world) == []
+
+
+def test_without_the_option_a_gang_evicts_no_pod_for_devices() -> None:
+    world = with_gang(*gpus("n", "a", "b"), *using("low1", 1), *using("low2", 2), on=False)
+    assert evicted(world) == []
 
 
 class Preempting(RuleBasedStateMachine):
