@@ -1,7 +1,7 @@
 """Searches for the smallest plan: a heuristic finds a first one, and a solver improves on it until nothing is smaller.
 
     search
-      1. let the scheduler place what it can without any move
+      1. let the scheduler place what it can without any move; if nodes are to be emptied, with the moves of their pods
       2. compare sums: they may show that no arrangement of the movable pods places all targets
       3. try, for each pod to place, the nodes where the fewest evictions free enough
       4. ask the solver for the cheapest evictions of the relaxed problem, carry them out in every order, and exclude
@@ -19,7 +19,9 @@ from itertools import islice
 
 import numpy as np
 
+from extender.offline.controllers.replicas import is_pinned
 from extender.offline.controllers.workloads import in_order
+from extender.offline.explain.pod_terms import with_cordon
 from extender.offline.plan import movable, solver
 from extender.offline.plan.model import Ints, PodClass, RelaxedProblem
 from extender.offline.plan.solver import Solver, Unsolved
@@ -90,14 +92,16 @@ def search(
     limits: SearchLimits,
     clock: Clock,
     seed: int = 0,
+    emptied: Sequence[str] = (),
 ) -> Findings:
-    """Searches for the fewest moves after which the pods are placed.
+    """Searches for the fewest moves after which the pods are placed, and some nodes are empty.
 
     Args:
         waiting: pods of the cluster that wait for a node, as `namespace/name`.
         created: pods that do not exist yet; they are created when the moves are done.
+        emptied: nodes that all pods have to leave, except those of DaemonSets and static pods. They stay cordoned.
     """
-    return _Search(state, waiting, created, rules, limits, clock, seed).run()
+    return _Search(state, waiting, created, rules, limits, clock, seed, emptied).run()
 
 
 class _Search:
@@ -110,6 +114,7 @@ class _Search:
         limits: SearchLimits,
         clock: Clock,
         seed: int,
+        emptied: Sequence[str],
     ) -> None:
         self._limits = limits
         self._clock = clock
@@ -119,6 +124,9 @@ class _Search:
         self._created = created
         self._targets = [*waiting, *(info.pod.key for info in created)]
         self._waiting = waiting
+        self._emptied = emptied
+        self._leaving: list[str] = []
+        """The pods that have to leave the nodes of `emptied`, the largest first."""
         self._rules = rules
         self._base = state.copy()
         self._movable: dict[str, PodInfo] = {}
@@ -128,17 +136,20 @@ class _Search:
         findings = self.findings
         try:
             self._settle()
-            if self._carry_out(()):
+            findings.proof = self._find_leaving()
+            if findings.proof is not None or self._is_plan(self._carried_out(self._leaving)):
                 findings.is_complete = True
                 return findings
             self._find_movable()
             problem = self._problem()
-            findings.proof = self._gated() or problem.shortage() or (None if self._movable else _NONE_MOVABLE)
-            if findings.proof is None:
+            is_stuck = not (self._movable or self._leaving)
+            findings.proof = self._gated() or problem.shortage() or (_NONE_MOVABLE if is_stuck else None)
+            findings.bound = len(self._leaving)
+            if findings.proof is not None:
+                findings.is_complete = True
+            elif findings.bound <= self._limits.moves:
                 self._try_nodes()
                 self._ask_solver(problem)
-            else:
-                findings.is_complete = True
         except INTERRUPTIONS:
             if findings.plan is None:
                 raise
@@ -146,16 +157,29 @@ class _Search:
         return findings
 
     def _settle(self) -> None:
-        """Brings the cluster into the state in which the scheduler has nothing left to do."""
+        """Cordons the nodes to empty, and lets the scheduler run until it has nothing left to do."""
+        for name in self._emptied:
+            self._base.add(with_cordon(self._base.node(name), unschedulable=True))
         simulation = Simulation(self._base, self._seed, now=self._now)
         simulation.add(in_order(self._base.pending))
         simulation.settle()
         budgets.observe(self._base, every=False)
         self.findings.preempted = simulation.log.evictions
 
+    def _find_leaving(self) -> str | None:
+        """Collects the pods that have to leave the nodes to empty; returns why one of them cannot leave."""
+        leaving = _movers_on(self._base, self._emptied)
+        for info in leaving:
+            reason = movable.obstacle(info, self._base, self._rules)
+            if reason is not None:
+                return f"pod {info.pod.key} stays on {info.pod.node_name} because it {reason}"
+        self._leaving = [info.pod.key for info in _largest_first(leaving, self._base)]
+        self._targets = [*self._targets, *self._leaving]
+        return None
+
     def _find_movable(self) -> None:
         for info in sorted(self._base.infos.values(), key=lambda each: each.pod.key):
-            if not info.pod.node_name or not self._base.has_node(info.pod.node_name):
+            if not info.pod.node_name or not self._base.has_node(info.pod.node_name) or info.pod.key in self._leaving:
                 continue
             reason = movable.obstacle(info, self._base, self._rules)
             if reason is None:
@@ -165,8 +189,15 @@ class _Search:
         self.findings.movable = len(self._movable)
 
     def _problem(self) -> RelaxedProblem:
+        """Returns the relaxed problem; the pods of nodes to empty count as pods that wait."""
+        state = self._base
+        leaving = [state.infos[key] for key in self._leaving]
+        if leaving:
+            state = state.copy()
+            for info in leaving:
+                state.remove_pod(info)
         targets = [self._base.infos[key] for key in self._waiting if not self._base.infos[key].pod.node_name]
-        return RelaxedProblem(self._base, [*targets, *self._created], list(self._movable.values()))
+        return RelaxedProblem(state, [*targets, *self._created, *leaving], list(self._movable.values()))
 
     def _gated(self) -> str | None:
         gated = [info.pod.key for info in self._all_targets() if info.pod.spec.scheduling_gates]
@@ -175,28 +206,33 @@ class _Search:
     def _trial(self) -> PlanTrial:
         return PlanTrial(self._base.copy(), self._seed, self._now)
 
-    def _carry_out(self, keys: Sequence[str]) -> bool:
-        """Carries the moves out in this order; notes the plan and returns True if everything is placed then."""
+    def _carried_out(self, keys: Sequence[str]) -> PlanTrial | None:
+        """Returns the cluster after the moves in this order; None if one of them is refused."""
         trial = self._trial()
         try:
             for key in keys:
                 trial.evict(key)
-        except MoveRefused:
-            return False
-        return self._finish(trial)
-
-    def _finish(self, trial: PlanTrial) -> bool:
-        """Ends the trial; notes the plan and returns True if everything is placed then."""
-        try:
             trial.finish(self._created)
         except MoveRefused:
-            return False
-        if trial.unplaced(self._targets):
+            return None
+        return trial
+
+    def _is_plan(self, trial: PlanTrial | None) -> bool:
+        """Returns True if everything is placed at the end of the trial; notes it if it is the best plan so far."""
+        if trial is None or trial.unplaced(self._targets) or _movers_on(trial.state, self._emptied):
             return False
         best = self.findings.plan
         if best is None or len(trial.moves) < len(best.moves):
             self.findings.plan = trial
         return True
+
+    def _ends_well(self, trial: PlanTrial) -> bool:
+        """Ends the trial, and returns True if it is a plan."""
+        try:
+            trial.finish(self._created)
+        except MoveRefused:
+            return False
+        return self._is_plan(trial)
 
     def _left_seconds(self) -> float:
         return self._ends_at - self._clock.monotonic()
@@ -205,39 +241,27 @@ class _Search:
 
     def _try_nodes(self) -> None:
         """Looks for a plan that frees room for one target after another, each on the node where that is cheapest."""
-        moves: list[str] = []
-        while len(moves) <= self._limits.moves and self._left_seconds() > 0:
-            trial = self._trial()
-            for key in moves:
-                trial.evict(key)
-            if self._finish(trial):
-                return
-            unplaced = set(trial.unplaced(self._targets))
-            movers = [info for key, info in self._movable.items() if key not in moves]
-            rest = [info for info in self._all_targets() if info.pod.key in unplaced]
-            here = RelaxedProblem(trial.state, rest, [trial.state.infos[info.pod.key] for info in movers])
-            for victims in _cheapest(here):
-                if self._left_seconds() <= 0:
-                    return
-                if len(moves) + len(victims) <= self._limits.moves and self._helps(moves, victims, len(unplaced)):
-                    moves += [info.pod.key for info in victims]
-                    break
-            else:
-                return
+        trial: PlanTrial | None = None if self._leaving else self._carried_out(()) or self._trial()
+        while trial is not None and not self._is_plan(trial):
+            trial = self._longer(trial)
+
+    def _longer(self, trial: PlanTrial) -> PlanTrial | None:
+        """Returns a trial with more moves that places more targets than this one; None if none is found."""
+        moves = [move.pod for move in trial.moves]
+        unplaced = set(trial.unplaced(self._targets))
+        movers = [key for key in self._movable if key not in moves]
+        rest = [info for info in self._all_targets() if info.pod.key in unplaced]
+        for victims in _cheapest(RelaxedProblem(trial.state, rest, [trial.state.infos[key] for key in movers])):
+            if self._left_seconds() <= 0:
+                return None
+            keys = [*moves, *(info.pod.key for info in victims)]
+            longer = self._carried_out(keys) if len(keys) <= self._limits.moves else None
+            if longer is not None and len(longer.unplaced(self._targets)) < len(unplaced):
+                return longer
+        return None
 
     def _all_targets(self) -> list[PodInfo]:
         return [*(self._base.infos[key] for key in self._waiting), *self._created]
-
-    def _helps(self, moves: Sequence[str], victims: Sequence[PodInfo], unplaced: int) -> bool:
-        """Returns True if fewer than `unplaced` targets have no node once these pods are evicted, too."""
-        trial = self._trial()
-        try:
-            for key in (*moves, *(info.pod.key for info in victims)):
-                trial.evict(key)
-            trial.finish(self._created)
-        except MoveRefused:
-            return False
-        return len(trial.unplaced(self._targets)) < unplaced
 
     # ---- with a solver
 
@@ -255,7 +279,7 @@ class _Search:
                 if findings.plan is None and not excluded:
                     findings.proof = _BY_SOLVER
                 return
-            findings.bound = max(findings.bound, solution.bound)
+            findings.bound = max(findings.bound, solution.bound + len(self._leaving))
             best = findings.plan
             if best is not None and findings.bound >= len(best.moves):
                 findings.is_complete = True
@@ -264,7 +288,7 @@ class _Search:
                 return
             if isinstance(solution, Unsolved):
                 return
-            tried_all = self._try_orders([info.pod.key for info in solution.evicted])
+            tried_all = self._try_orders([*(info.pod.key for info in solution.evicted), *self._leaving])
             if tried_all is None:
                 findings.is_complete = solution.is_best
                 return
@@ -283,7 +307,7 @@ class _Search:
         def extend(trial: PlanTrial, rest: Sequence[str]) -> bool:
             nonlocal attempts
             if not rest:
-                return self._finish(trial)
+                return self._ends_well(trial)
             for key in rest:
                 attempts += 1
                 if attempts > _MOST_ORDERS or self._left_seconds() <= 0:
@@ -297,9 +321,25 @@ class _Search:
                     return True
             return False
 
-        if extend(self._trial(), keys):
+        if self._is_plan(self._carried_out(keys)) or extend(self._trial(), keys):
             return None
         return attempts <= _MOST_ORDERS and self._left_seconds() > 0
+
+
+def _movers_on(state: ClusterState, names: Sequence[str]) -> list[PodInfo]:
+    """Returns the pods that have to leave the nodes to empty them."""
+    return [info for name in names for info in state.pods_on(name) if not is_pinned(info.pod)]
+
+
+def _largest_first(infos: Sequence[PodInfo], state: ClusterState) -> list[PodInfo]:
+    """Returns the pods in the order in which a node is emptied: those that need the largest part of a node first."""
+    columns = state.table.nodes
+    most = np.maximum(columns.allocatable[:, columns.rows].max(axis=1, initial=1), 1)
+
+    def share(info: PodInfo) -> float:
+        return float((columns.vector(info.footprint) / most).max())
+
+    return sorted(infos, key=lambda info: (-share(info), info.pod.key))
 
 
 def _cheapest(problem: RelaxedProblem) -> Iterator[Sequence[PodInfo]]:

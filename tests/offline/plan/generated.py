@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from random import Random
 
 from extender import Cluster
+from extender.offline.controllers.replicas import is_pinned
 from extender.offline.controllers.workloads import in_order
+from extender.offline.explain.pod_terms import with_cordon
 from extender.offline.plan.movable import KeepRules, obstacle
 from extender.offline.plan.trial import MoveRefused, PlanTrial
 from extender.offline.state import ClusterState
@@ -79,9 +82,11 @@ def _restrict(random: Random, pod: PodBuilder) -> None:
         pod.annotation({"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"})
 
 
-def base_of(objects: list[Object]) -> ClusterState:
-    """Returns the cluster in which the scheduler has nothing left to do."""
+def base_of(objects: list[Object], cordoned: Sequence[str] = ()) -> ClusterState:
+    """Returns the cluster in which the scheduler has nothing left to do, with these nodes cordoned."""
     state = Cluster.from_objects(objects)._state.copy()
+    for name in cordoned:
+        state.add(with_cordon(state.node(name), unschedulable=True))
     simulation = Simulation(state, now=NOW)
     simulation.add(in_order(state.pending))
     simulation.settle()
@@ -89,36 +94,52 @@ def base_of(objects: list[Object]) -> ClusterState:
     return state
 
 
-def shortest(objects: list[Object]) -> int | None:
-    """Returns the fewest evictions after which the target is placed, from all sequences of evictions; None if none."""
-    base = base_of(objects)
-    movable = [
-        info.pod.key for info in base.infos.values() if info.pod.node_name and obstacle(info, base, KeepRules()) is None
-    ]
+def shortest(objects: list[Object], emptied: Sequence[str] = ()) -> int | None:
+    """Returns the fewest evictions that end well, from all sequences of evictions; None if no sequence does.
+
+    A sequence ends well if the target is placed, or if the nodes of `emptied`, which are cordoned before, are empty.
+    """
+    base = base_of(objects, emptied)
     level = [PlanTrial(base, 0, NOW)]
     while level:
         for trial in level:
-            if _places(trial):
+            ended = _ended(trial)
+            if ended is not None and (_is_empty(ended, emptied) if emptied else not ended.unplaced([TARGET])):
                 return len(trial.moves)
-        level = [longer for trial in level for key in movable if (longer := _with(trial, key)) is not None]
+        level = longer(level, movable_in(base))
     return None
+
+
+def movable_in(base: ClusterState) -> list[str]:
+    return [
+        info.pod.key for info in base.infos.values() if info.pod.node_name and obstacle(info, base, KeepRules()) is None
+    ]
+
+
+def longer(level: list[PlanTrial], movable: Sequence[str]) -> list[PlanTrial]:
+    """Returns all trials that have one more move than one of these."""
+    return [after for trial in level for key in movable if (after := _with(trial, key)) is not None]
+
+
+def _is_empty(trial: PlanTrial, names: Sequence[str]) -> bool:
+    return all(is_pinned(info.pod) for name in names for info in trial.state.pods_on(name))
 
 
 def _with(trial: PlanTrial, key: str) -> PlanTrial | None:
     if any(move.pod == key for move in trial.moves):
         return None
-    longer = trial.copy()
+    after = trial.copy()
     try:
-        longer.evict(key)
+        after.evict(key)
     except MoveRefused:
         return None
-    return longer
+    return after
 
 
-def _places(trial: PlanTrial) -> bool:
+def _ended(trial: PlanTrial) -> PlanTrial | None:
     ended = trial.copy()
     try:
         ended.finish(())
     except MoveRefused:
-        return False
-    return not ended.unplaced([TARGET])
+        return None
+    return ended

@@ -250,7 +250,7 @@ def test_an_interrupted_search_answers_with_the_best_plan_so_far() -> None:
     pytest.importorskip("highspy")
     objects = [*NODES, web("w1", "a").obj(), web("w2", "b").obj(), web("w3", "c", "3").obj(), BIG]
     state = Cluster.from_objects(objects)._state
-    plan = find_plan(state, ["default/big"], clock=InterruptedClock(4))  # the heuristic has ended, the solver begins
+    plan = find_plan(state, ["default/big"], clock=InterruptedClock(2))  # the heuristic has ended, the solver begins
     assert (plan.outcome, len(plan.moves), plan.smallest) == ("moves", 1, False)
     assert "interrupted: this is the best plan so far" in plan.notes
     with pytest.raises(KeyboardInterrupt):

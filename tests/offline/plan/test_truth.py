@@ -44,3 +44,20 @@ def test_the_heuristic_never_finds_less_than_the_best_and_never_calls_it_impossi
         if found.proof is not None and best is not None:
             wrong.append((seed, found.proof))
     assert wrong == []
+
+
+@pytest.mark.timeout(3600)
+def test_nodes_are_emptied_with_as_few_moves_as_in_an_exhaustive_search() -> None:
+    pytest.importorskip("highspy")
+    differing = []
+    for seed in range(CASES // 2):
+        objects = generated(seed)
+        state = Cluster.from_objects(objects)._state
+        emptied = state.node_names()[: 1 + seed % 2]
+        limits = SearchLimits(1000)
+        found = search(state, [], [], KeepRules(), limits, ManualClock(NOW.timestamp()), emptied=emptied)
+        best = shortest(objects, emptied)
+        ours = None if found.plan is None else len(found.plan.moves)
+        if ours != best or not found.is_complete or (found.proof is not None and best is not None):
+            differing.append((seed, ours, best, found.proof))
+    assert differing == []
