@@ -327,8 +327,11 @@ class _Attempt:
     # ---- scores
 
     def _scored(self, fit: Fit, feasible: Rows, nominated: Fit | None) -> Decision:
-        """Chooses one of the best rows, or the nominated one if it fits (upstream prioritizeNodes, selectHost)."""
-        has_choice = not _fits(nominated) and len(feasible) > 1
+        """Chooses one of the best rows, or the nominated one if it fits (upstream prioritizeNodes, selectHost).
+
+        As in kube-scheduler, one row is scored too if it is the only one that `prefer` returned.
+        """
+        has_choice = not _fits(nominated) and len(fit.feasible) > 1
         scoring = _unscored(feasible)
         if has_choice or self.scope is Scope.EVERYTHING:
             try:

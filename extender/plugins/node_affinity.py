@@ -250,7 +250,7 @@ class NodeAffinityScore(PerNode):
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
         affinity = pod.pod.spec.affinity.node_affinity if pod.pod.spec.affinity else None
         own = affinity.preferred if affinity else None
-        if own and len(rows) > 1:  # kube-scheduler does not score if only one node is left
+        if own:
             _raise_if_malformed(own)
         terms = [term for term in (*self.added, *(own or ())) if term.weight]
 

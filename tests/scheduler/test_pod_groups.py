@@ -12,7 +12,18 @@ from extender.plugins.registry import default_profile
 from extender.policy.loading import read
 from extender.queue.entries import Tier
 from extender.table.features import VERSIONS, FeatureGates
-from tests.builders import HOSTNAME, ZONE, NodeBuilder, PodBuilder, make_node, make_pdb, make_pod, make_pod_group
+from tests.builders import (
+    HOSTNAME,
+    ZONE,
+    NodeBuilder,
+    PodBuilder,
+    expression,
+    make_node,
+    make_pdb,
+    make_pod,
+    make_pod_group,
+    node_term,
+)
 from tests.policy.configurations import profile as configuration
 from tests.scheduler.world import NAME, World
 
@@ -664,6 +675,23 @@ def test_a_group_preempts_where_the_least_important_pods_have_to_go_since_1_38(v
     world.settle()
     assert leaving(world) == evicted
     assert (("RankNodes", "Success") in world.telemetry.points) == (version == "1.38")
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_preempting_member_that_cannot_be_scored_fails_unless_only_one_node_fits(others: int) -> None:
+    """The members of the group see several nodes, even if the least important pods are all on one of them."""
+    world = World(
+        make_pod_group("workers", 1, priority=1000),
+        node("n1", cpu="2"),
+        placed("other", priority=0, cpu="1900m", on="n1"),
+        *[node("n2", cpu="2"), placed("important", priority=500, cpu="1900m", on="n2")][: 2 * others],
+        member("a", cpu="1500m").priority(1000).prefer_node(1, node_term(expression("rank", "Gt", "many"))),
+        features=replace(VERSIONS["1.38"].features, generic_workload=True),
+    )
+    world.settle()
+    assert leaving(world) == (set() if others else {"other"})
+    malformed = 'running PreScore plugin "NodeAffinity": preferred term [0] is malformed'
+    assert (malformed in world.group_conditions[-1][2]) is bool(others)
 
 
 def test_a_later_member_goes_to_a_node_that_is_emptied_anyway() -> None:
