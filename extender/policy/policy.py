@@ -15,7 +15,15 @@ from extender.plugins.node_resources_scores import NodeResourcesFitScore, most_a
 from extender.plugins.registry import default_profile
 from extender.policy.extenders import ignoring
 from extender.policy.faults import Faults
-from extender.table.features import BY_NAME, DEFAULT_FEATURES, VERSIONS, FeatureGates, features_of, with_values
+from extender.table.features import (
+    BY_NAME,
+    DEFAULT_FEATURES,
+    DEPENDENCIES,
+    VERSIONS,
+    FeatureGates,
+    features_of,
+    with_values,
+)
 
 _SWITCHES = {"true": True, "false": False}
 
@@ -26,15 +34,29 @@ def with_gates(
     """Returns `base` with these gates switched on or off; adds a fault for each gate that cannot be set so.
 
     If a version of Kubernetes is chosen, gates that it lacks or has locked are faults too, in kube-scheduler's words.
+    So is a gate that is on while another that it needs is off.
 
     Args:
         gates: {name of the gate in Kubernetes: True to switch it on}.
     """
-    for name, on in gates.items():
-        if refusal := _refusal(name, on, base):
-            faults.add(f"{path}.{name}", refusal, name, BY_NAME.keys() - {name})
+    refusals = {name: refusal for name, on in gates.items() if (refusal := _refusal(name, on, base))}
+    for name, refusal in refusals.items():
+        faults.add(f"{path}.{name}", refusal, name, BY_NAME.keys() - {name})
     choices = replace(base.choices, gates={**base.choices.gates, **gates})
-    return with_values(replace(base, choices=choices), gates)
+    features = with_values(replace(base, choices=choices), gates)
+    for name, missing in _unmet(features).items() if not refusals else ():
+        faults.add(f"{path}.{name}", f"{name} is enabled, but depends on features that are disabled: [{missing}]")
+    return features
+
+
+def _unmet(features: FeatureGates) -> dict[str, str]:
+    """Returns {gate that is on: the gates that it needs and that are off, separated by spaces}."""
+
+    def is_on(name: str) -> bool:
+        return name not in VERSIONS[features.version].gone and bool(getattr(features, BY_NAME[name]))
+
+    off = {name: " ".join(each for each in needed if not is_on(each)) for name, needed in DEPENDENCIES.items()}
+    return {name: missing for name, missing in off.items() if missing and is_on(name)}
 
 
 def _refusal(name: str, on: bool, base: FeatureGates) -> str | None:

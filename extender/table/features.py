@@ -236,6 +236,15 @@ BY_NAME = {
     "VolumeLimitScaling": "volume_limit_scaling",
 }
 """The fields of `FeatureGates`, by their names in kube-scheduler's --feature-gates."""
+DEPENDENCIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "CompositePodGroup": ("GenericWorkload", "TopologyAwareWorkloadScheduling"),
+        "DRAWorkloadResourceClaims": ("GenericWorkload",),
+        "PodGroupPreemptionPolicy": ("GenericWorkload",),
+        "TopologyAwareWorkloadScheduling": ("GenericWorkload",),
+    }
+)
+"""The gates that need others, in every version that has them: with one of the others off, kube-scheduler ends."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,7 +152,7 @@ def test_a_chosen_version_stays(api: FakeApiServer, tmp_path: Path) -> None:
 def test_a_version_without_a_chosen_gate_is_not_followed(
     api: FakeApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    gates = "PodGroupPreemptionPolicy=true"
+    gates = "GenericWorkload=true,PodGroupPreemptionPolicy=true"
     cluster = Cluster(api, Settings(kubeconfig=api.kubeconfig(tmp_path), feature_gates=gates))
     cluster.report("v1.38.0", "v1.38.0")
     assert cluster.followed == []

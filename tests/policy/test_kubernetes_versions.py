@@ -105,9 +105,25 @@ def test_a_cluster_counts_as_the_nearest_version(reported: str, version: str, wa
         pytest.param(
             "CompositePodGroup=true", "1.36", "unrecognized feature gate: CompositePodGroup", id="of a later version"
         ),
+        pytest.param(
+            "TopologyAwareWorkloadScheduling=true", "1.36",
+            "TopologyAwareWorkloadScheduling is enabled, but depends on features that are disabled: [GenericWorkload]",
+            id="needs a gate that is off",
+        ),
+        pytest.param(
+            "PodGroupPreemptionPolicy=true", "1.37",
+            "PodGroupPreemptionPolicy is enabled, but depends on features that are disabled: [GenericWorkload]",
+            id="needs a gate that is off, until 1.37",
+        ),
+        pytest.param(
+            "CompositePodGroup=true", "1.38",
+            "CompositePodGroup is enabled, but depends on features that are disabled: "
+            "[GenericWorkload TopologyAwareWorkloadScheduling]",
+            id="needs two gates that are off",
+        ),
     ],
 )  # fmt: skip
-def test_a_gate_that_a_version_lacks_or_locks_is_refused_in_kube_schedulers_words(
+def test_a_gate_that_a_version_cannot_set_is_refused_in_kube_schedulers_words(
     gates: str, version: str, fault: str
 ) -> None:
     with pytest.raises(ConfigurationError) as raised:
@@ -117,6 +133,13 @@ def test_a_gate_that_a_version_lacks_or_locks_is_refused_in_kube_schedulers_word
     with pytest.raises(ConfigurationError) as raised:
         read({**profile(), "kubernetesVersion": version, "featureGates": document})
     assert fault in str(raised.value)
+
+
+def test_a_flag_must_not_switch_off_what_a_gate_of_the_policy_needs() -> None:
+    gates = {"GenericWorkload": True, "DRAWorkloadResourceClaims": True}
+    policy = read({**profile(), "featureGates": gates})
+    with pytest.raises(ConfigurationError, match="DRAWorkloadResourceClaims is enabled, but depends on features"):
+        parsed("GenericWorkload=false", policy.features)
 
 
 def test_a_locked_gate_may_be_set_to_its_value() -> None:
