@@ -275,7 +275,8 @@ def awaited_pods(profile: Profile, pod: PodInfo, table: Table) -> AwaitedPods:
 def _with_requested(prepared: Prepared, awaited: AwaitedPods, table: Table) -> Prepared:
     """Returns a copy whose checks count the `awaited` pods as running on their nominated nodes."""
     requested = table.nodes.requested.copy()
-    awaited.add_to(requested)
+    may_be_capped = table.pods.huge_rows or table.nominated.has_huge_requests
+    awaited.add_to(requested, is_capped=bool(may_be_capped) and table.features.behaviours.request_sums_are_capped)
     checks = [
         (name, _RequestedCheck(check, requested) if check.sees_pods else check) for name, check in prepared.checks
     ]

@@ -86,8 +86,7 @@ class _NodeResourcesFitCheck(Check):
         return [(short, CROWDED)]
 
     def _short(self, index: int, amount: int, rows: Rows, gone: HypotheticalRemovals) -> BoolColumn:
-        free = self._nodes.allocatable[index] - self._nodes.requested[index] + gone.freed(index)
-        short: BoolColumn = amount > free[rows]
+        short: BoolColumn = amount > gone.free(index)[rows]
         return short
 
 

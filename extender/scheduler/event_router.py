@@ -6,6 +6,8 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+import numpy as np
+
 from extender.cache.cache import Cache
 from extender.cache.changes import NODE, POD
 from extender.cache.contents import CachedPod
@@ -221,8 +223,11 @@ def free_on(table: Table, node_name: str, priority: int) -> Mapping[str, int] | 
         return None
     lower = evictable(table, table.pods.on(row), priority)
     offered = nodes.allocatable[:, row]
-    free = offered - nodes.requested[:, row]
-    free += table.pods.requested[:, lower].sum(axis=1)
+    if row in table.capped_rows:
+        free = offered - table.pods.capped_sum(np.setdiff1d(table.pods.on(row), lower))
+    else:
+        free = offered - nodes.requested[:, row]
+        free += table.pods.requested[:, lower].sum(axis=1)
     return {name: int(free[i]) for name, i in nodes.resources.items() if offered[i] or not may_be_backed(name)}
 
 

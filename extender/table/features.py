@@ -32,6 +32,11 @@ class Behaviours:
 
     Upstream: noderesources/resource_allocation.go scaledFraction.
     """
+    request_sums_are_capped: bool = False
+    """The requests of the pods on a node add up to 2^63 - 1 at most; before 1.38, a larger sum wrapped around.
+
+    Upstream: framework/types.go NodeInfo.updateRequested, SaturatingAdd.
+    """
     every_budget_protects: bool = False
     """A budget with `selector: {}` protects all pods of its namespace, and a budget may match pods without labels.
 
@@ -266,6 +271,7 @@ _BEHAVIOURS_OF_1_38 = Behaviours(
     empty_spread_selector_counts=True,
     pod_level_requests_in_score=True,
     exact_score_fractions=True,
+    request_sums_are_capped=True,
     every_budget_protects=True,
     victims_by_uid=True,
     candidates_without_victims=True,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from extender.model.quantity import INT64_MAX
 from extender.table.labels import BoolColumn, IntColumn, Rows
 from extender.table.matches import PodCountQuery
 from extender.table.nominated import NOBODY, AwaitedPods
@@ -59,6 +60,17 @@ class HypotheticalRemovals:
         self.removed[slots] = True
         for by_slot, by_row in self._sums.values():
             np.add.at(by_row, self._rows[slots], by_slot[slots])
+
+    def free(self, resource: int) -> IntColumn:
+        """Returns how much of a resource each node would have free: int64[row]; see `freed`."""
+        table, nodes = self._table, self._table.nodes
+        free: IntColumn = nodes.allocatable[resource] - nodes.requested[resource] + self.freed(resource)
+        for row in table.capped_rows:
+            slots = table.pods.on(row)
+            remaining = int(table.pods.capped_sum(slots[~self.removed[slots]])[resource])
+            taken = sum(self.nominated.requested[resource, self.nominated.rows == row].tolist())
+            free[row] = int(nodes.allocatable[resource, row]) - min(remaining + taken, INT64_MAX)
+        return free
 
     def freed(self, resource: int) -> IntColumn:
         """Returns how much of a resource the removed pods free on each node: int64[row].

@@ -12,7 +12,7 @@ from extender.table.journal import TOPOLOGY, Cursor, Journal
 from extender.table.labels import BoolColumn, IntColumn, Rows
 from extender.table.matches import Matches
 from extender.table.node_columns import BUILT_IN, NodeColumns
-from extender.table.pod_columns import PodColumns
+from extender.table.pod_columns import PodColumns, capped
 from extender.table.podinfo import PodInfo
 
 
@@ -47,8 +47,15 @@ class AwaitedPods:
         infos = [self.infos[position] for position in np.flatnonzero(chosen).tolist()]
         return AwaitedPods(infos, self.rows[chosen], self.requested[:, chosen])
 
-    def add_to(self, requested: IntColumn) -> None:
-        """Adds the resources that these pods will take to `requested`, int64[resource, row]."""
+    def add_to(self, requested: IntColumn, *, is_capped: bool = False) -> None:
+        """Adds the resources that these pods will take to `requested`, int64[resource, row].
+
+        If `is_capped`, sums end at 2^63 - 1 instead of wrapping around.
+        """
+        if is_capped:
+            for row, more in zip(self.rows, self.requested.T, strict=True):
+                requested[: len(more), row] = capped(requested[: len(more), row].astype(object) + more)
+            return
         for amounts, more in zip(requested, self.requested, strict=False):
             np.add.at(amounts, self.rows, more)
 
@@ -76,6 +83,11 @@ class NominatedPods(Mapping[str, Mapping[str, PodInfo]]):
         self._columns = PodColumns(nodes, Matches(nodes.capacity))
         self._schedulers: Counter[str] = Counter()  # the number of nominated pods by schedulerName
         self._rows_changed = Cursor(journal, TOPOLOGY)
+
+    @property
+    def has_huge_requests(self) -> bool:
+        """Returns True if there has been a nominated pod with a huge request (see `Footprint`)."""
+        return bool(self._columns.huge_rows)
 
     def __getitem__(self, node_name: str) -> Mapping[str, PodInfo]:
         return self._by_node[node_name]

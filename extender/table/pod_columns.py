@@ -12,6 +12,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
+from extender.model.quantity import INT64_MAX
 from extender.model.selectors import selector_from_labels
 from extender.table.journal import RESOURCES, Journal
 from extender.table.labels import IntColumn, Rows
@@ -34,6 +35,7 @@ class PodColumns:
         terms: intp[slot]: the slot that the pod's affinity terms have in `Terms`; 0 if the pod has no terms.
         terminating: bool[slot]: the pod is being deleted.
         requested: int64[resource, slot]: the pod's request, by the indices of `NodeColumns.resources`.
+        huge_rows: the rows that have had a pod with a huge request (see `Footprint`).
         infos: the PodInfo of each slot, None if the slot is free.
         changes: a journal of the rows whose pods have changed (topic RESOURCES), even if the requests are the same.
     """
@@ -52,6 +54,7 @@ class PodColumns:
         self.terms = np.zeros(_FIRST_CAPACITY, np.intp)
         self.terminating = np.zeros(_FIRST_CAPACITY, np.bool_)
         self.requested = np.zeros((len(BUILT_IN), _FIRST_CAPACITY), np.int64)
+        self.huge_rows: set[int] = set()
         self._free: list[int] = []
         self._partly_counted: set[int] = set()  # slots of pods whose request includes resources that no node offers
 
@@ -106,6 +109,8 @@ class PodColumns:
         self.terms[slot] = terms
         self.terminating[slot] = info.pod.terminating
         self._count(slot, info)
+        if info.footprint.is_huge:
+            self.huge_rows.add(row)
         return slot
 
     def _count(self, slot: int, info: PodInfo) -> None:
@@ -161,6 +166,10 @@ class PodColumns:
         """Returns the slots of the pods on the node with this row."""
         return np.flatnonzero(self.row == row)
 
+    def capped_sum(self, slots: Rows) -> IntColumn:
+        """Returns the sum of the requests of the pods in these slots, 2^63 - 1 at most: int64[resource]."""
+        return capped(self.requested[:, slots].astype(object).sum(axis=1))
+
     def _append(self) -> int:
         slot = len(self.infos)
         self.infos.append(None)
@@ -177,6 +186,11 @@ class PodColumns:
         self.terms = np.pad(self.terms, (0, more))
         self.terminating = np.pad(self.terminating, (0, more))
         self.requested = np.pad(self.requested, ((0, 0), (0, more)))
+
+
+def capped(amounts: NDArray[np.object_]) -> IntColumn:
+    """Returns these whole numbers of any size as int64; those beyond 2^63 - 1 become 2^63 - 1."""
+    return np.minimum(amounts, INT64_MAX).astype(np.int64)
 
 
 class PortColumns:

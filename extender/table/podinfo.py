@@ -26,6 +26,8 @@ from extender.model.selectors import NOTHING, Selector, compile_selector
 T = TypeVar("T")
 _MAX_GROUPS, _MIN_GROUPS = 4096, 256
 _MAX_OF_A_GROUP = 10
+_LARGEST_ORDINARY = 2**44
+"""No sum over half a million pods that request less than this exceeds 2^63 - 1: 16 TiB, or 17 billion cores."""
 # If a pod has neither volumes nor claims, these attributes of its PodInfo do not depend on its name or UID.
 _SHARED = (
     "requests",
@@ -195,9 +197,11 @@ class PodInfo:
     def footprint(self) -> Footprint:
         """The resources that the pod takes on its node."""
         requests = pod_requests(self.pod, placed=True) if was_resized(self.pod) else self.requests
+        nonzero = nonzero_requests(self.pod, requests)
         return Footprint(
             tuple(sorted((name, amount) for name, amount in requests.items() if amount)),
-            *nonzero_requests(self.pod, requests),
+            *nonzero,
+            is_huge=max(*requests.values(), *nonzero) > _LARGEST_ORDINARY,
         )
 
     @lazy_attribute
@@ -265,11 +269,16 @@ class PodInfo:
 
 
 class Footprint(NamedTuple):
-    """The resources that a placed pod takes on its node; equal for all replicas of a workload."""
+    """The resources that a placed pod takes on its node; equal for all replicas of a workload.
+
+    Attributes:
+        is_huge: True if an amount is so large that the sum over the pods of a node may exceed 2^63 - 1.
+    """
 
     requests: tuple[tuple[str, int], ...]
     nonzero_cpu_milli: int
     nonzero_memory_bytes: int
+    is_huge: bool
 
 
 def _tagged(image: str) -> str:

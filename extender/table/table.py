@@ -8,9 +8,12 @@ objects, volumes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import contextmanager
 from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from extender.model.meta import Object
 from extender.model.node import Node
@@ -97,7 +100,7 @@ class Table:
         group = self.matches.add(info.group, row, info.pod.terminating)
         terms = self.terms.add(info, row)
         slot = self.pods.add(info, row, group, terms)
-        self.nodes.request(row, self.pods.requested[:, slot])
+        self._request(row, self.pods.requested[:, slot])
         self.storage.add(info, slot)
 
     def take_away(self, uid: str) -> None:
@@ -107,11 +110,16 @@ class Table:
             return
         info, row = self.pods.remove(uid)
         self.storage.remove(info, slot)
-        self.nodes.request(row, -self.pods.requested[:, slot])
+        self._request(row, -self.pods.requested[:, slot])
         self.ports.remove(info.host_ports, row)
         self.matches.remove(info.group, row, info.pod.terminating)
         self.terms.remove(int(self.pods.terms[slot]), row)
         self.nodes.release(self.nodes.names[row])
+
+    @property
+    def capped_rows(self) -> Set[int]:
+        """The rows whose sums of requests may be capped at 2^63 - 1, so that nothing can be subtracted from them."""
+        return self.pods.huge_rows if self.features.behaviours.request_sums_are_capped else frozenset()
 
     # ---- nominated pods
 
@@ -219,8 +227,13 @@ class Table:
         if self._resource_changes != self.nodes.offered.changes:
             self._resource_changes = self.nodes.offered.changes
             for row, change in self.pods.recount():
-                self.nodes.request(row, change)
+                self._request(row, change)
             self.nominated.recount()
+
+    def _request(self, row: int, change: NDArray[np.int64]) -> None:
+        self.nodes.request(row, change)
+        if row in self.pods.huge_rows and self.features.behaviours.request_sums_are_capped:
+            self.nodes.requested[:, row] = self.pods.capped_sum(self.pods.on(row))
 
     def _fit_capacity(self) -> None:
         self.matches.grow(self.nodes.capacity)

@@ -12,8 +12,9 @@ from extender.framework.profile import Profiles
 from extender.framework.status import Code
 from extender.plugins.registry import default_profile
 from extender.table.features import VERSIONS, Behaviours, FeatureGates
-from tests.builders import Object, make_node, make_pod, stored
+from tests.builders import Object, PodBuilder, make_node, make_pod, stored
 from tests.conformance.answered import NEXT, answered
+from tests.framework.cluster import pod_info, table_of
 
 SMALL = {case["name"]: case for case in answered(NEXT) if case["name"].startswith("2.")}
 NEXT_FEATURES = VERSIONS["1.38"].features
@@ -22,6 +23,7 @@ ELSEWHERE = {
     "shrunk_nomination_wakes": "tests/scheduler/test_preemption.py",
     "placement_fields": "tests/policy/test_newer_fields.py",
     "members_are_evicted_as_pods": "tests/scheduler/test_pod_groups.py",
+    "request_sums_are_capped": "below",
     "failures_name_the_group": "tests/groups/test_next_version.py",
     "preemption_ranks_nodes": "tests/scheduler/test_pod_groups.py",
     "ongoing_preemption_comes_first": "tests/scheduler/test_pod_groups.py",
@@ -133,8 +135,53 @@ def test_without_its_behaviours_a_version_decides_like_the_one_before(name: str)
     assert details(decided(SMALL[name], features)) == details(decided(SMALL[name], before))
 
 
-def test_requests_of_more_than_8_exbibytes_on_a_node_wrap_around() -> None:
-    placed = [make_pod(f"p{number}").node("n").req(memory="6Ei").obj() for number in range(3)]
+def test_huge_requests_on_a_node_keep_others_away_since_1_38() -> None:
+    placed = [huge(f"p{number}").node("n") for number in range(3)]
+    assert by_version(make_pod("new").req(memory="1Gi"), *placed) == (
+        "feasible: n 422", "refused: Insufficient memory"
+    )  # fmt: skip
+
+
+def test_huge_requests_of_nominated_pods_count_since_1_38() -> None:
+    nominated = [huge(f"p{number}").nominated("n").priority(100) for number in range(2)]
+    assert by_version(make_pod("new").req(memory="1Gi"), huge("running").node("n"), *nominated) == (
+        "feasible: n 423", "refused: Insufficient memory"
+    )  # fmt: skip
+
+
+def test_victims_with_huge_requests_leave_until_the_rest_fits_since_1_38() -> None:
+    placed = [huge(f"p{number}").node("n").start_time(f"2026-11-21T09:00:0{number}Z") for number in range(4)]
+    decision = decision_of(make_pod("new").req(memory="1Ei").priority(10), *placed, features=NEXT_FEATURES)
+    assert decision.preemption is not None
+    assert [victim.pod.name for victim in decision.preemption.candidates["n"].victims] == ["p1", "p2", "p3"]
+
+
+def test_a_node_is_free_again_when_pods_with_huge_requests_have_left() -> None:
+    table = table_of(make_node("n").allocatable(cpu="8", memory="7Ei", pods="110").obj(), features=NEXT_FEATURES)
+    infos = [pod_info(huge(f"p{number}").obj()) for number in range(3)]
+    memory = table.nodes.resources["memory"]
+    for info in infos:
+        table.place(info, "n")
+    assert table.nodes.requested[memory, 0] == 2**63 - 1
+    for info in infos[1:]:
+        table.take_away(info.uid)
+    assert table.nodes.requested[memory, 0] == 6 * 2**60
+    table.take_away(infos[0].uid)
+    assert not table.nodes.requested.any()
+
+
+def huge(name: str) -> PodBuilder:
+    return make_pod(name).req(memory="6Ei").priority(0)
+
+
+def decision_of(pod: PodBuilder, *others: PodBuilder, features: FeatureGates) -> Decision:
     node = make_node("n").allocatable(cpu="8", memory="7Ei", pods="110").obj()
-    case = {"cluster": {"items": [node, *placed]}, "pod": make_pod("new").req(memory="1Gi").obj()}
-    assert list(decided(case, NEXT_FEATURES).feasible) == ["n"]
+    return decided({"cluster": {"items": [node, *(each.obj() for each in others)]}, "pod": pod.obj()}, features)
+
+
+def by_version(pod: PodBuilder, *others: PodBuilder) -> tuple[str, str]:
+    """Returns the decisions of 1.37 and 1.38 about the pod and a node with 7 EiB of memory."""
+    before, after = (
+        decision_of(pod, *others, features=features) for features in (VERSIONS["1.37"].features, NEXT_FEATURES)
+    )
+    return shown(before), shown(after)
