@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import os
 import signal
@@ -31,11 +32,15 @@ T = TypeVar("T")
 _BUILT = pytest.StashKey[Future[Binaries]]()
 _STOCK_FILES = pytest.StashKey[set[Path]]()
 _PLANE = pytest.StashKey[ControlPlane]()
+_STDERR = pytest.StashKey[int]()
+_HANGING_SECONDS = 60.0
+"""A test that runs on for so long after its time limit will never end: its process writes where it is, and ends."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """The workers of pytest-xdist take the files in the order of `collection_modifyitems`."""
     config.option.loadscopereorder = False
+    config.stash[_STDERR] = _stderr(config)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -80,15 +85,19 @@ def _on_request(items: Iterable[pytest.Item]) -> list[str]:
 
 def _reporter(config: pytest.Config) -> Callable[[str], None]:
     """Returns a function that writes a line to the standard error of this process, also while a test's is captured."""
+
+    def report(line: str) -> None:
+        os.write(config.stash[_STDERR], f"stock: {line}\n".encode())
+
+    return report
+
+
+def _stderr(config: pytest.Config) -> int:
+    """Returns a descriptor of the standard error of this process, which tests cannot capture."""
     capture = config.pluginmanager.getplugin("capturemanager")
     assert capture is not None
     with capture.global_and_fixture_disabled():
-        stderr = os.dup(2)
-
-    def report(line: str) -> None:
-        os.write(stderr, f"stock: {line}\n".encode())
-
-    return report
+        return os.dup(2)
 
 
 def _in_background(task: Callable[[], T]) -> Future[T]:
@@ -109,11 +118,17 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     """Waits until all is built before the time limit of the first test that needs it begins.
 
     The shared control plane stops when the next file needs none: idle, it takes a sixth of a core from the other tests.
+    pytest-timeout raises an error once, and only in Python code. A test that then waits in a `finally`, or whose C code
+    does not return, would hold up the whole run.
     """
     stash = item.config.stash
     if item.get_closest_marker("stock"):
         stash[_BUILT].exception()
+    marker = item.get_closest_marker("timeout")
+    seconds = float(marker.args[0] if marker else item.config.getini("timeout"))
+    faulthandler.dump_traceback_later(seconds + _HANGING_SECONDS, file=stash[_STDERR], exit=True)
     outcome = yield
+    faulthandler.cancel_dump_traceback_later()
     if _PLANE in stash and nextitem is not None and nextitem.path not in stash[_STOCK_FILES]:
         stash[_PLANE].stop()
     return outcome

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
+import signal
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -34,6 +36,25 @@ def extender_entry(url: str, *, names: bool = True, verbs: Sequence[str] = VERBS
 PROBE_SECONDS = 5.0
 """How long a readiness probe waits: a process that is stopped by a signal never answers."""
 START_SECONDS = 90.0
+
+
+@contextmanager
+def command_running(
+    command: Sequence[str | Path], stdout: int | None = None, stderr: int | None = None
+) -> Iterator[subprocess.Popen[str]]:
+    """Runs a command that heeds Ctrl-C, although a shell's background job ignores it; kills it at the end.
+
+    Popen alone waits for the process when its block ends, and so forever if a test fails before the process has ended.
+    """
+    with subprocess.Popen(command, text=True, stdout=stdout, stderr=stderr, preexec_fn=_heed_ctrl_c) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _heed_ctrl_c() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class Running:

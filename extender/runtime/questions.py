@@ -29,7 +29,7 @@ SECONDS = 60.0
 """The longest time that a question may take, unless its command has another `--timeout`."""
 MEMORY_BYTES = 512 * 1024 * 1024
 """The most memory that a question may take in a child process, if the container has twice as much left."""
-_AGAIN_SECONDS, _GRACE_SECONDS = 5.0, 2.0
+_AGAIN_SECONDS, _GRACE_SECONDS, _SOON_SECONDS = 5.0, 2.0, 0.001
 _NICENESS = 10
 _KILLED_FIRST = "1000"  # oom_score_adj; without it the kernel may end the server, which is larger
 _CGROUP = Path("/sys/fs/cgroup")
@@ -43,6 +43,7 @@ def time_limit(seconds: float) -> Iterator[None]:
     """Limits the time of the `with` block, which must run in the main thread; 0 seconds means that there is no limit.
 
     Raises TooExpensive in the block after `seconds`, and again every few seconds if code in the block suppresses that.
+    A timer that the caller has set goes on after the block.
     """
     if not seconds:
         yield
@@ -51,13 +52,16 @@ def time_limit(seconds: float) -> Iterator[None]:
     def expire(*_: object) -> NoReturn:
         raise TooExpensive(f"no answer within {seconds:g} s")
 
+    began = time.monotonic()
     previous = signal.signal(signal.SIGALRM, expire)
-    signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_SECONDS)
+    left, interval = signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_SECONDS)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
+        if left:
+            signal.setitimer(signal.ITIMER_REAL, max(left - (time.monotonic() - began), _SOON_SECONDS), interval)
 
 
 def seconds_left() -> float:

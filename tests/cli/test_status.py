@@ -22,6 +22,7 @@ from extender.runtime.text import age
 from extender.scheduler.modeler import PodView, QueueStatus
 from extender.web.answers import Answer
 from extender.web.app import PageServer
+from tests.running import command_running
 from tests.stock.process import free_port
 
 
@@ -194,11 +195,7 @@ def test_watch_prints_the_pods_that_change_until_it_is_interrupted(pages: dict[s
         "-o",
         "name",
     ]
-
-    def heed_interrupts() -> None:  # a shell starts what runs in the background with SIGINT ignored
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=heed_interrupts) as watching:
+    with command_running(command, stdout=subprocess.PIPE) as watching:
         assert watching.stdout is not None
         first = [watching.stdout.readline().strip() for _ in range(4)]
         older = view("shop", "new", since_seconds=9.0)

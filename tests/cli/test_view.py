@@ -17,6 +17,7 @@ from extender.cli.process_commands import EXAMPLE, PENDING
 from tests.builders import make_node, make_pod
 from tests.cli.commands import extender
 from tests.cluster.fake_api import PODS, fake_api
+from tests.running import command_running
 
 pytestmark = pytest.mark.processes
 
@@ -25,12 +26,7 @@ pytestmark = pytest.mark.processes
 def viewing(*source: str | Path) -> Iterator[Callable[[str], str]]:
     """Runs `extender view`; yields a function that gets a page. At the end, Ctrl-C must end it quietly."""
     command = [sys.executable, "-c", "from extender.cli.main import main; main()", "view", "--port", "0"]
-    with subprocess.Popen(
-        [*command, *source],
-        stdout=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # a shell's job ignores it
-    ) as process:
+    with command_running([*command, *source], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         found = re.search(r"http://127\.0\.0\.1:(\d+)/ui", process.stdout.readline())
         assert found

@@ -54,12 +54,17 @@ def test_the_limit_is_raised_again_if_code_suppresses_it(monkeypatch: pytest.Mon
             spin()
 
 
-def test_after_the_block_there_is_no_limit() -> None:
-    handler = signal.getsignal(signal.SIGALRM)
-    with time_limit(50):
-        pass
-    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
-    assert signal.getsignal(signal.SIGALRM) == handler
+@pytest.mark.parametrize("seconds", [0.0, 50.0], ids=["no timer", "a timer"])
+def test_after_the_block_the_callers_timer_goes_on(seconds: float) -> None:
+    handler, (left, _) = signal.getsignal(signal.SIGALRM), signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        with time_limit(20):
+            pass
+        remaining, interval = signal.getitimer(signal.ITIMER_REAL)
+        assert (20 < remaining <= 50 if seconds else remaining == 0, interval) == (True, 0)
+        assert signal.getsignal(signal.SIGALRM) == handler
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, left)  # this test's own limit
 
 
 def test_an_answer_of_a_child_is_the_same() -> None:
