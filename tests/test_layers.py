@@ -221,6 +221,7 @@ BESIDE_THE_DOOR = {
         "extender.volumes.node_volumes.node_term",
         "extender.volumes.accessibility",  # binds claims as the volume controller does
     },
+    "extender.offline.devices": {"extender.devices"},  # names the devices that pods get
     "extender.offline.explain.device_claims": {"extender.plugins.device_preemption"},  # names what evictions free
     "extender.offline.claim_usage": {
         "extender.devices.extended_resources",

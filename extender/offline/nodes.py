@@ -8,6 +8,7 @@ from typing import Any
 from extender.framework.topology import ZONE
 from extender.model.node import LOST_NODE_TAINTS, Node
 from extender.offline.answers import Documented
+from extender.offline.devices import devices_on
 from extender.offline.state import ClusterState
 
 
@@ -74,7 +75,8 @@ def _takes_pods(node: Node) -> bool:
 
 
 def one_node(state: ClusterState, name: str) -> dict[str, Any]:
-    """Returns {"name", "labels", "taints", "unschedulable", "resources": {name: {"allocatable", "requested"}}, "pods"}.
+    """Returns {"name", "labels", "taints", "unschedulable", "resources": {name: {"allocatable", "requested"}}, "pods",
+    "devices"}; see `devices_on`.
 
     Raises UnknownNode if the cluster has no such node.
     """
@@ -95,4 +97,5 @@ def one_node(state: ClusterState, name: str) -> dict[str, Any]:
             if allocatable or requested
         },
         "pods": sorted(info.pod.key for info in state.pods_on(name)),
+        "devices": devices_on(state, name),
     }

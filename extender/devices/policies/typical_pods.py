@@ -8,7 +8,8 @@ Source: Weng et al., "Beware of Fragmentation", USENIX ATC '23, section 4.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
+from typing import TypeVar
 
 import numpy as np
 
@@ -17,17 +18,18 @@ from extender.devices.policies.device_nodes import Bools, DeviceAsk, DeviceNodes
 COVERED = 0.95
 """The typical pods are the most frequent kinds of pods that make up this part of all pods."""
 Kind = tuple[int, int, int, frozenset[str]]
+K = TypeVar("K", bound=Hashable)
 
 
 def kind_of(ask: DeviceAsk) -> Kind:
     return ask.cpu, ask.milli, ask.count, ask.models
 
 
-def most_frequent(counts: Mapping[Kind, int], covered: float = COVERED) -> dict[Kind, float]:
+def most_frequent(counts: Mapping[K, int], covered: float = COVERED) -> dict[K, float]:
     """Returns the most frequent kinds that make up the part `covered` of all, with their shares of these."""
     most = sorted(counts.items(), key=lambda item: -item[1])
     enough = covered * sum(counts.values())
-    kinds: dict[Kind, int] = {}
+    kinds: dict[K, int] = {}
     seen = 0
     for kind, count in most:
         if seen >= enough:

@@ -95,10 +95,10 @@ def preempted_devices(state: ClusterState, decision: Decision) -> Iterator[str]:
         fits = candidate.node in state.engine.feasible(decision.pod)
     keys = [victim.pod.key for victim in candidate.victims]
     outcome = "then the claim fits" if fits else "the claim does not fit even then"
-    yield f"evicting {_all_of(keys)} frees {_all_of(devices)} of node {candidate.node}; {outcome}"
+    yield f"evicting {all_of(keys)} frees {all_of(devices)} of node {candidate.node}; {outcome}"
 
 
-def _all_of(words: Sequence[str]) -> str:
+def all_of(words: Sequence[str]) -> str:
     """Returns `a`, `a and b`, or `a, b and c`; of a long list, the first words and their number."""
     if not 1 < len(words) <= _MOST_NAMED:
         return listed(words, _MOST_NAMED)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from extender.engine import Decision
+from extender.engine.decision import Chosen
 from extender.model.devices import ResourceClaim
 from extender.model.pod import Pod
 from extender.model.pod_volumes import claims_of
@@ -18,6 +19,7 @@ from extender.offline import direct_binding
 from extender.offline.answers import Documented, frame
 from extender.offline.claims import admit_new
 from extender.offline.codes import CauseCode, code_of
+from extender.offline.devices import chosen_devices, left_over, names
 from extender.offline.explain.choice import Waterfall, decided_by, waterfall
 from extender.offline.explain.condition import (
     SchedulerCondition,
@@ -27,7 +29,7 @@ from extender.offline.explain.condition import (
     pod_scheduled,
     written,
 )
-from extender.offline.explain.device_claims import preempted_devices
+from extender.offline.explain.device_claims import all_of, preempted_devices
 from extender.offline.explain.search import suggested_changes
 from extender.offline.explain.suggestion import ChangeDocument, SuggestedChange, change_document
 from extender.offline.groups import GroupVerdict, GroupVerdicts
@@ -107,6 +109,7 @@ class Explained(Documented, frozen=True):
     Attributes:
         message: the verdict in the words of kube-scheduler.
         condition: what the pod's scheduler wrote, if it contradicts the verdict.
+        devices: the devices that its claims get on the chosen node, as `driver/pool/device`.
     """
 
     pod: str
@@ -123,6 +126,7 @@ class Explained(Documented, frozen=True):
     waterfall: Waterfall | None
     preemption: PreemptionOutcome
     changes: Sequence[ChangeDocument]
+    devices: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +194,7 @@ class Explanation:
             own_notes.append(direct_binding.note(pod, state))
             self._runs_unscheduled = direct_binding.objection(pod, state) is None
             self.is_excluded = self.is_excluded or not self._runs_unscheduled
-        self.notes = [*own_notes, *preempted_devices(state, self.decision), *notes]
+        self.notes = [*own_notes, *_about_devices(state, self.decision), *notes]
         self.is_known = not state.nodes_unread or bool(own_message(pod)) or self.is_excluded
         self.reasons = _reasons(self.decision, state)
         self.message = self.decision.message
@@ -281,6 +285,7 @@ class Explanation:
             waterfall=self.waterfall,
             preemption=preemption(decision, self.preemption_decided_by),
             changes=[change_document(change) for change in self.changes] if changes else [],
+            devices=chosen_devices(self.decision.outcome),
         ).to_dict()
 
     def to_frame(self) -> pd.DataFrame:
@@ -313,6 +318,16 @@ class Explanation:
         """Returns a page with a map of the nodes, in one self-contained file. `events` are shown too."""
         nodes, condition = all_nodes(self._state), written_about(self.pod, self._state)
         return rendering.file("pod.html", self.to_dict(changes=changes), nodes=nodes, written=condition, events=events)
+
+
+def _about_devices(state: ClusterState, decision: Decision) -> Iterator[str]:
+    """Yields notes on the devices that the pod gets, or on those that evictions free and that are left over."""
+    if devices := chosen_devices(decision.outcome):
+        assert isinstance(decision.outcome, Chosen)
+        yield f"fits on {all_of(names(devices))} of node {decision.outcome.node_name}"
+    yield from preempted_devices(state, decision)
+    if not devices and decision.pod.spec.resource_claims:
+        yield from map(str, left_over(state))
 
 
 def written_about(pod: Pod, state: ClusterState) -> SchedulerCondition | None:

@@ -31,6 +31,7 @@ from extender.offline.claims import (
 )
 from extender.offline.controllers.daemon_sets import daemon_on, nodes_of_daemons
 from extender.offline.controllers.workloads import replicas_of
+from extender.offline.devices import LeftOver, left_over
 from extender.offline.explain.explanation import Explanation, Reason
 from extender.offline.groups import fitting_placed, nodes_in
 from extender.offline.html import rendering
@@ -119,6 +120,7 @@ class Capacity(Documented, frozen=True):
         gangs: template -> how many whole gangs of its pods fit; empty for templates whose pods are in no gang.
         limited: True if the search ended at its limit, so that more pods may fit.
         notes: remarks on the templates, such as defaults that were filled in.
+        left_over: what no typical claim can use on shared devices, once the pods are in place.
     """
 
     pods: Mapping[str, int]
@@ -128,6 +130,7 @@ class Capacity(Documented, frozen=True):
     limited: bool
     notes: Sequence[str]
     gangs: Mapping[str, GangCapacity] = {}
+    left_over: Sequence[LeftOver] = ()
 
     def __repr__(self) -> str:
         return f"Capacity({_summary(self)})"
@@ -211,14 +214,16 @@ def capacity(
         if each.pod.spec.scheduling_gates:
             each.notes.append("its scheduling gates are ignored")
         each.notes += missing_templates(each.pod, copied.objects)
+    left = left_over(copied)
     return Capacity(
         pods={name: sum(nodes.values()) for name, nodes in by_node.items()},
         by_node=by_node,
         by_zone=_zones(copied, by_node),
         exhausted=exhausted,
         limited=bool(with_room),
-        notes=[f"{name}: {note}" for name, each in admitted.items() for note in each.notes],
+        notes=[*(f"{name}: {note}" for name, each in admitted.items() for note in each.notes), *map(str, left)],
         gangs={name: gang_capacity(copied, gang, by_node[name]) for name, gang in gangs.items()},
+        left_over=left,
     )
 
 

@@ -17,6 +17,7 @@ from extender.framework.topology import ZONE
 from extender.model.pod import Pod
 from extender.offline.answers import Documented, frame
 from extender.offline.controllers.workloads import in_order
+from extender.offline.devices import LeftOver, left_over, names
 from extender.offline.html import rendering
 from extender.offline.nodes import all_nodes
 from extender.offline.remarks import remarks_on
@@ -200,6 +201,7 @@ class Simulated(Documented, frozen=True, kw_only=True):
         before, after: how fully and evenly the nodes are used before and after the simulation.
         groups: the members of each PodGroup that have a node, wait or are lost.
         drain: what the drain does, compared with the same scenario without it; None if nothing is drained.
+        left_over: what no typical claim can use on shared devices, after the simulation.
     """
 
     placements: Sequence[Placement]
@@ -212,6 +214,7 @@ class Simulated(Documented, frozen=True, kw_only=True):
     notes: Sequence[str]
     before: Balance
     after: Balance
+    left_over: Sequence[LeftOver] = ()
 
 
 class SimulationResult(Simulated, frozen=True, kw_only=True):
@@ -315,7 +318,8 @@ def simulate_once(
     simulation.add(in_order(state.pending))
     notes = apply(scenario, simulation)
     simulation.settle()
-    notes += remarks_on(state, list(simulation.tried.values()))
+    left = left_over(state)
+    notes += [*remarks_on(state, list(simulation.tried.values())), *map(str, left)]
     nodes = {placement.node for placement in log.placements.values()}
     pods = {key: info.pod for key, info in state.infos.items()}
     return SimulationResult(
@@ -329,6 +333,7 @@ def simulate_once(
         notes=notes,
         before=before,
         after=balance_of(state),
+        left_over=left,
         zones={name: state.node(name).labels.get(ZONE, "") for name in nodes if state.has_node(name)},
         pods=pods,
         moments=(nodes_before, all_nodes(state)),
@@ -377,10 +382,12 @@ def as_text(result: SimulationResult, *, every: bool = False) -> Iterator[str]:
 
 
 def _placed_rows(placements: Sequence[Placement]) -> list[Cells]:
-    """Returns a table of the placed pods; with a column for the previous nodes if there are any."""
-    if not any(each.previous for each in placements):
-        return [("POD", "NODE"), *((each.pod, each.node) for each in placements)]
-    return [("POD", "NODE", "EVICTED FROM"), *((each.pod, each.node, each.previous or "") for each in placements)]
+    """Returns a table of the placed pods, with columns for devices and for the previous nodes if there are any."""
+    columns = [("POD", [each.pod for each in placements]), ("NODE", [each.node for each in placements])]
+    columns.append(("DEVICES", [", ".join(names(each.devices)) for each in placements]))
+    columns.append(("EVICTED FROM", [each.previous or "" for each in placements]))
+    shown = [(title, cells) for title, cells in columns if any(cells)]
+    return [tuple(title for title, _ in shown), *zip(*(cells for _, cells in shown), strict=True)]
 
 
 def _pending_rows(remaining: Mapping[str, str], *, every: bool) -> list[Cells]:

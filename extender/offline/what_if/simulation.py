@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -34,6 +34,7 @@ from extender.offline.controllers.replicas import (
     was_disrupted,
 )
 from extender.offline.controllers.workloads import in_order
+from extender.offline.devices import chosen_devices
 from extender.offline.groups import GroupMembers, root_name
 from extender.offline.state import ClusterState
 from extender.offline.what_if import budgets
@@ -67,11 +68,13 @@ class Placement(Documented, frozen=True):
         pod: the pod, as `namespace/name`.
         node: the node on which it was placed.
         previous: the node from which the pod was evicted before; None if the pod was not evicted.
+        devices: the devices that its claims got, as `driver/pool/device`.
     """
 
     pod: str
     node: str
     previous: str | None = None
+    devices: Sequence[str] = ()
 
 
 class Eviction(Documented, frozen=True):
@@ -354,7 +357,9 @@ class Simulation:
         placed = self._placed(info.annotated(chosen.annotations), chosen.node_name)
         self.state.add_info(placed)
         key = info.pod.key
-        self.log.placements[key] = Placement(key, chosen.node_name, self._previous_nodes.get(key))
+        self.log.placements[key] = Placement(
+            key, chosen.node_name, self._previous_nodes.get(key), chosen_devices(chosen)
+        )
         self.log.reasons.pop(key, None)
         self._queue.done(info.uid)
         self._queue.move(Change(ASSIGNED_POD_ADD, None, placed))
