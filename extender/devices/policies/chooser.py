@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from extender.devices.policies.device_nodes import Bools, DeviceAsk, DeviceNodes, Ints
-from extender.devices.policies.policy import Weighted, total
+from extender.devices.policies.device_nodes import DeviceAsk, DeviceNodes, Ints
+from extender.devices.policies.policy import NEVER, Weighted, best_devices, total
 
-_NEVER = -(2**62)
 _MAX_KEPT = 256
 
 
@@ -45,7 +44,7 @@ class DeviceChooser:
         if not kept.fits.any():
             return None
         scores = total(self._parts, list(kept.scores), kept.fits)
-        row = int(np.where(kept.fits, scores, _NEVER).argmax())
+        row = int(np.where(kept.fits, scores, NEVER).argmax())
         return Choice(row, self._devices(row, ask, kept))
 
     def change(self, choice: Choice, ask: DeviceAsk, sign: int = -1) -> None:
@@ -81,16 +80,7 @@ class DeviceChooser:
         if not len(rows):
             return
         scores = [part.policy.score(nodes, ask) for part in self._parts]
-        device = self._best_devices(nodes, ask, scores)
+        device = best_devices(nodes, nodes.free >= ask.milli, scores, self._parts)
         kept.device[rows] = device
         for column, each in zip(kept.scores, scores, strict=True):
             column[rows] = each if each.ndim == 1 else each[np.arange(len(rows)), device]
-
-    def _best_devices(self, nodes: DeviceNodes, ask: DeviceAsk, scores: Sequence[Ints]) -> Ints:
-        """Returns int64[row]: the device with the highest sum of scores; the fullest if no policy scores devices."""
-        fitting: Bools = nodes.free >= ask.milli
-        by_device = [part.weight * each for part, each in zip(self._parts, scores, strict=True) if each.ndim == 2]
-        if not by_device:
-            return nodes.tightest(ask)
-        best: Ints = np.where(fitting, sum(by_device), _NEVER).argmax(axis=1)
-        return best

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+Columns = tuple[NDArray[Any], ...]
+"""Columns that are derived from nodes; the first axis of each is the row."""
 WHOLE = 1000
 """A whole device, in thousandths."""
 MOST_DEVICES = 16
+_MOST_DERIVED = 4
+_MOST_TOUCHED = 1 << 16
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -61,6 +67,8 @@ class DeviceNodes:
         free: int64[row, device]: free thousandths of each device; 0 where the node has fewer devices.
         free_cpu, free_memory: int64[row].
         pods: int64[row, kind]: pods with devices, counted by `DeviceAsk.kind`.
+
+    Whoever changes a row without `change` calls `touch`, so that columns derived from the row are computed again.
     """
 
     models: NDArray[np.str_]
@@ -71,6 +79,9 @@ class DeviceNodes:
     free_cpu: Ints
     free_memory: Ints
     pods: Ints
+    _touched: list[int] = field(default_factory=list)
+    _derived: dict[object, tuple[int, Columns]] = field(default_factory=dict)
+    _source: tuple[DeviceNodes, Ints | slice] | None = None
 
     @classmethod
     def empty(cls, models: NDArray[np.str_], cpu: Ints, memory: Ints, devices: Ints) -> DeviceNodes:
@@ -81,17 +92,53 @@ class DeviceNodes:
         return cls(models, cpu, memory, devices, free, cpu.copy(), memory.copy(), pods)
 
     def take(self, rows: Ints) -> DeviceNodes:
-        """Returns a copy of some rows."""
+        """Returns a copy of some rows. Their derived columns come from these nodes, as long as they do not change."""
+        return self._at(rows)
+
+    def view(self, rows: Ints) -> DeviceNodes:
+        """Returns some ascending rows for reading; without a copy if they follow each other."""
+        first, last = int(rows[0]), int(rows[-1]) + 1
+        return self._at(slice(first, last) if last - first == len(rows) else rows)
+
+    def _at(self, index: Ints | slice) -> DeviceNodes:
         return DeviceNodes(
-            self.models[rows],
-            self.cpu[rows],
-            self.memory[rows],
-            self.devices[rows],
-            self.free[rows],
-            self.free_cpu[rows],
-            self.free_memory[rows],
-            self.pods[rows],
+            self.models[index],
+            self.cpu[index],
+            self.memory[index],
+            self.devices[index],
+            self.free[index],
+            self.free_cpu[index],
+            self.free_memory[index],
+            self.pods[index],
+            _source=(self, index),
         )
+
+    def touch(self, *rows: int) -> None:
+        """Notes that these rows have changed, or all rows if none is given."""
+        self._touched += rows
+        self._source = None
+        if not rows:
+            self._derived.clear()
+
+    def derived(self, key: object, compute: Callable[[DeviceNodes], Columns]) -> Columns:
+        """Returns `compute` of these nodes, which is stored under the key and repeated for changed rows only."""
+        if self._source is not None:
+            source, index = self._source
+            return tuple(column[index] for column in source.derived(key, compute))
+        seen, columns = self._derived.get(key, (-1, ()))
+        if seen < 0 or len(self._touched) - seen > len(self.free):
+            if len(self._derived) >= _MOST_DERIVED:
+                del self._derived[next(iter(self._derived))]
+            columns = compute(self)
+        elif changed := sorted(set(self._touched[seen:])):
+            rows = np.array(changed)
+            for column, again in zip(columns, compute(self.take(rows)), strict=True):
+                column[rows] = again
+        if len(self._touched) > _MOST_TOUCHED:
+            self._touched.clear()
+            self._derived.clear()
+        self._derived[key] = len(self._touched), columns
+        return columns
 
     def fits(self, ask: DeviceAsk) -> Bools:
         """Returns bool[row]: True if CPU, memory, the model and enough devices are there."""
@@ -102,11 +149,6 @@ class DeviceNodes:
                 fits &= np.isin(self.models, list(ask.models))
         return fits
 
-    def tightest(self, ask: DeviceAsk) -> Ints:
-        """Returns int64[row]: the fullest device that fits the ask, the first of equals."""
-        tightest: Ints = np.where(self.free >= ask.milli, self.free, WHOLE + 1).argmin(axis=1)
-        return tightest
-
     def change(self, row: int, ask: DeviceAsk, chosen: tuple[int, ...], sign: int = -1) -> None:
         """Places a pod on devices of a node, or removes it from there if `sign` is 1."""
         self.free_cpu[row] += sign * ask.cpu
@@ -114,3 +156,4 @@ class DeviceNodes:
         if chosen:
             self.free[row, list(chosen)] += sign * ask.milli
             self.pods[row, ask.kind] -= sign
+        self.touch(row)

@@ -11,6 +11,8 @@ import numpy as np
 from extender.devices.policies.device_nodes import Bools, DeviceAsk, DeviceNodes, Ints
 
 MAX_SCORE = 100
+NEVER = -(2**62)
+"""Less than any score."""
 
 
 class DevicePolicy(Protocol):
@@ -76,3 +78,13 @@ def total(parts: Sequence[Weighted], scores: Sequence[Ints], fits: Bools) -> Int
     for part, each in zip(parts, scores, strict=True):
         result += part.weight * (rescaled(each, fits) if part.policy.rescales else each)
     return result
+
+
+def best_devices(nodes: DeviceNodes, fits: Bools, scores: Sequence[Ints], parts: Sequence[Weighted]) -> Ints:
+    """Returns int64[row]: the device with the highest sum of scores among those that fit, bool[row, device].
+
+    If no policy scores devices, this is the fullest. Of equals, it is the first.
+    """
+    by_device = [part.weight * each for part, each in zip(parts, scores, strict=True) if each.ndim == 2]
+    best: Ints = np.where(fits, sum(by_device) if by_device else -nodes.free, NEVER).argmax(axis=1)
+    return best

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from extender.devices.policies.device_nodes import Bools, DeviceAsk, DeviceNodes, Floats, Ints
+from extender.devices.policies.device_nodes import WHOLE, Columns, DeviceAsk, DeviceNodes, Floats, Ints
 
 COVERED = 0.95
 """The typical pods are the most frequent kinds of pods that make up this part of all pods."""
@@ -40,20 +40,25 @@ def most_frequent(counts: Mapping[K, int], covered: float = COVERED) -> dict[K, 
 
 
 class TypicalPods:
-    """The typical pods as columns, int64[pod], with their shares."""
+    """The typical pods, prepared so that the fragmentation costs the same for any number of them.
+
+    Of a typical pod, it matters for a node only if it fits; then all devices of at least its size are usable. So the
+    shares are added up by model, free CPU, size and number of devices of that size; a node looks its sums up.
+
+    Attributes:
+        kinds: the kinds of pods with their shares.
+    """
 
     def __init__(self, shares: Mapping[Kind, float]) -> None:
-        kinds = list(shares)
-        self._cpu = np.array([cpu for cpu, _, _, _ in kinds], np.int64)
-        self._count = np.array([count for _, _, count, _ in kinds], np.int64)
-        self._needs_devices = self._count > 0
-        # Few sizes differ, so what depends on the size alone is computed once for each size.
-        sizes, size_of_kind = np.unique([milli for _, milli, _, _ in kinds], return_inverse=True)
-        self._sizes = sizes
-        self._size = size_of_kind
-        self._models = [models for _, _, _, models in kinds]
-        self._shares = np.array(list(shares.values()))
-        self._usable: dict[str, Bools] = {}
+        self.kinds = dict(shares)
+        kinds = [(kind, share) for kind, share in shares.items() if kind[2]]
+        self._asking = kinds
+        self._cpus = np.unique(np.array([cpu for (cpu, _, _, _), _ in kinds], np.int64))
+        self._sizes = np.unique(np.array([milli for (_, milli, _, _), _ in kinds], np.int64))
+        self._most = max((count for (_, _, count, _), _ in kinds), default=0)
+        self._rank = np.searchsorted(self._sizes, np.arange(WHOLE + 1), side="right")
+        self._models: dict[str, int] = {}
+        self._sums = np.zeros((0, len(self._cpus) + 1, len(self._sizes), self._most + 1))
 
     @classmethod
     def of(cls, asks: Iterable[DeviceAsk]) -> TypicalPods:
@@ -62,60 +67,72 @@ class TypicalPods:
 
     def fragmentation(self, nodes: DeviceNodes) -> Floats:
         """Returns float64[row]: the free thousandths that the typical pods cannot use."""
-        fitting, usable = self._by_size(nodes)
-        return self._expected(nodes.free_cpu, nodes.free.sum(axis=1), fitting, usable, self._usable_by(nodes))
+        fragmentation: Floats = nodes.derived(self, self._derive)[-1]
+        return fragmentation
 
     def after(self, nodes: DeviceNodes, ask: DeviceAsk) -> Floats:
         """Returns the fragmentation with the pod in place.
 
         For a share: float64[row, device], for each device. Else float64[row]: a pod takes the first idle devices.
+        The value is meaningless where the pod does not fit.
         """
-        models = self._usable_by(nodes)
-        cpu = nodes.free_cpu - ask.cpu
-        free = nodes.free
+        models, fitting, usable, free, _ = nodes.derived(self, self._derive)
+        base = self._base(models, nodes.free_cpu - ask.cpu)
         if not ask.is_shared:
-            idle = (free >= ask.milli) & (ask.count > 0)
-            taken = idle & (np.cumsum(idle, axis=1) <= ask.count)
-            free = np.where(taken, free - ask.milli, free)
-            fitting, usable = self._by_size_of(free)
-            return self._expected(cpu, free.sum(axis=1), fitting, usable, models)
-        fitting, usable = self._by_size(nodes)
-        rows, devices = free.shape
-        # Only one device changes: [row, device, size] instead of the whole node for each device.
-        before = free[:, :, np.newaxis]
-        after = before - ask.milli
-        fits_before, fits_after = before >= self._sizes, after >= self._sizes
-        fitting_after = fitting[:, np.newaxis] - fits_before + fits_after
-        usable_after = usable[:, np.newaxis] - before * fits_before + after * fits_after
-        return self._expected(
-            np.repeat(cpu, devices),
-            np.repeat(free.sum(axis=1) - ask.milli, devices),
-            fitting_after.reshape(rows * devices, -1),
-            usable_after.reshape(rows * devices, -1),
-            np.repeat(models, devices, axis=0),
-        ).reshape(rows, devices)
+            sums = self._sums_of(base, fitting - ask.count)
+            result: Floats = free - ask.total - ((usable - ask.total) * sums).sum(axis=1)
+            return result
+        same, fewer = self._sums_of(base, fitting), self._sums_of(base, fitting - 1)
+        # Only one device changes. Sizes up to what is left on it lose the ask; those between that and what was free
+        # lose the device. So prefix sums over the ascending sizes give the result for each device.
+        lost = _prefixes((fewer - same) * usable)
+        kept = ask.milli * _prefixes(same) + lost
+        devices = _prefixes(fewer)
+        width = len(self._sizes) + 1
+        rows = (np.arange(len(nodes.free)) * width)[:, np.newaxis]
+        before = rows + self._rank[nodes.free]
+        left = rows + self._rank[np.maximum(nodes.free - ask.milli, 0)]
+        unusable = kept.take(left) - lost.take(before) + nodes.free * (devices.take(before) - devices.take(left))
+        whole = free - ask.milli - (same * usable).sum(axis=1)
+        by_device: Floats = whole[:, np.newaxis] + unusable
+        return by_device
 
-    def _by_size(self, nodes: DeviceNodes) -> tuple[Ints, Ints]:
-        return self._by_size_of(nodes.free)
+    def _derive(self, nodes: DeviceNodes) -> Columns:
+        """Returns the model's number, the devices that fit each size, what is free on them, all that is free, and F."""
+        models = np.array([self._number(model) for model in nodes.models.tolist()], np.int64)
+        fits = nodes.free[:, :, np.newaxis] >= self._sizes
+        fitting = np.count_nonzero(fits, axis=1)
+        usable = (nodes.free[:, :, np.newaxis] * fits).sum(axis=1)
+        free = nodes.free.sum(axis=1)
+        sums = self._sums_of(self._base(models, nodes.free_cpu), fitting)
+        return models, fitting, usable, free, free - (usable * sums).sum(axis=1)
 
-    def _by_size_of(self, free: Ints) -> tuple[Ints, Ints]:
-        """Returns, for each size, the number of devices that fit it, and what is free on them: int64[row, size]."""
-        fits = free[:, :, np.newaxis] >= self._sizes
-        return np.count_nonzero(fits, axis=1), (free[:, :, np.newaxis] * fits).sum(axis=1)
+    def _base(self, models: Ints, cpu: Ints) -> Ints:
+        """Returns int64[row]: the place in the sums of a node with this model and free CPU."""
+        places: Ints = models * (len(self._cpus) + 1) + np.searchsorted(self._cpus, cpu, side="right")
+        return places * (len(self._sizes) * (self._most + 1))
 
-    def _expected(self, cpu: Ints, free: Ints, fitting: Ints, usable: Ints, models: Bools) -> Floats:
-        fits = (fitting[:, self._size] >= self._count) & (cpu[:, np.newaxis] >= self._cpu) & models
-        result: Floats = free - (usable[:, self._size] * fits) @ self._shares
-        return result
+    def _sums_of(self, base: Ints, fitting: Ints) -> Floats:
+        """Returns float64[row, size]: the shares of the pods of each size that fit, if so many devices fit the size."""
+        by_size = np.arange(len(self._sizes)) * (self._most + 1)
+        sums: Floats = self._sums.take(base[:, np.newaxis] + by_size + fitting.clip(0, self._most))
+        return sums
 
-    def _usable_by(self, nodes: DeviceNodes) -> Bools:
-        """Returns bool[row, typical pod]: True if the pod needs devices and can use the node's model."""
-        known, numbers = np.unique(nodes.models, return_inverse=True)
-        return np.array([self._for_model(str(model)) for model in known])[numbers]
+    def _number(self, model: str) -> int:
+        number = self._models.get(model)
+        if number is None:
+            number = self._models[model] = len(self._models)
+            sums = np.zeros(self._sums.shape[1:])
+            for (cpu, milli, count, models), share in self._asking:
+                if not models or model in models:
+                    rank = np.searchsorted(self._cpus, cpu) + 1
+                    sums[rank:, np.searchsorted(self._sizes, milli), count:] += share
+            self._sums = np.concatenate([self._sums, sums[np.newaxis]])
+        return number
 
-    def _for_model(self, model: str) -> Bools:
-        usable = self._usable.get(model)
-        if usable is None:
-            matches = np.array([not models or model in models for models in self._models], np.bool_)
-            usable = self._usable[model] = matches & self._needs_devices
-        return usable
+
+def _prefixes(values: Floats) -> Floats:
+    """Returns float64[row, size + 1]: the sums of the first 0, 1, 2, ... values of each row."""
+    prefixes = np.zeros((len(values), values.shape[1] + 1))
+    np.cumsum(values, axis=1, out=prefixes[:, 1:])
+    return prefixes
