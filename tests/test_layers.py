@@ -190,7 +190,11 @@ DOOR = {
     "extender.table.podinfo.twin",
 }
 BESIDE_THE_DOOR = {
-    "extender.offline.experiment": {"extender.devices.policies", "extender.framework.policy_fields"},
+    "extender.offline.experiment": {
+        "extender.devices.policies",
+        "extender.framework.policy_fields",
+        "extender.plugins.device_scoring",
+    },
     "extender.offline.groups": {"extender.queue.entries.GroupOutcome"},
     "extender.offline.recording": {  # replays what the verbs and the loop decided, so it runs them
         "extender.cache",

@@ -118,10 +118,10 @@ def policy() -> Sequence[Row]:
 
 def plugins() -> Sequence[Row]:
     """Returns a row for each built-in plugin, followed by a row for each of its arguments."""
-    from extender.plugins.registry import IN_TREE
+    from extender.plugins.registry import REGISTRY
 
     rows: list[Row] = []
-    for plugin in IN_TREE.values():
+    for plugin in REGISTRY.values():
         kinds = [kind for kind, made in (("filter", plugin.predicate), ("score", plugin.priority)) if made]
         weight = str(plugin.weight) if plugin.priority else ""
         about = {"PLUGIN": plugin.name, "RULES": ", ".join(kinds) or "-", "WEIGHT": weight}

@@ -7,7 +7,7 @@ workload, the allocator searches only that node again.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -16,7 +16,7 @@ import numpy as np
 from extender.devices.allocator import DeviceResults, NodeTimeLimit, allocate
 from extender.devices.device_requests import AllocationError, ClaimsToAllocate, claim_data
 from extender.devices.device_totals import POOLS, AllocatedState, ClassTotals, Expressions, expressions_of
-from extender.devices.inventory import INVENTORIES, Inventories
+from extender.devices.inventory import INVENTORIES, Inventories, Views
 from extender.framework.status import Code
 from extender.model.devices import DeviceClass, ResourceClaim
 from extender.runtime.clock import NO_DEADLINE
@@ -29,6 +29,8 @@ NOT_ALL = "cannot allocate all claims"
 INVALID_POOLS = "invalid resource pools were encountered"
 BEST_ALTERNATIVE = 8  # the score of the first alternative of a request (upstream FirstAvailableDeviceRequestMaxSize)
 _MAX_KEPT = 64
+FindBest = Callable[[ClaimsToAllocate, Views, AllocatedState], DeviceResults | None]
+"""Searches the devices for claims that are the best in some way; None if it finds none."""
 
 
 class AllocationFailure(NamedTuple):
@@ -115,13 +117,14 @@ class Allocations:
     """Caches the allocations for one list of claims, by inventory (the device pools that a node can access).
 
     Attributes:
+        claims: the claims, prepared for the allocator.
         failures: the distinct failures; `outcomes` returns indices of this list.
     """
 
     def __init__(self, claims: ClaimsToAllocate, devices: Devices, journal: Journal) -> None:
         self.failures: list[AllocationFailure] = []
         self._index_of: dict[AllocationFailure, int] = {}
-        self._claims = claims
+        self.claims = claims
         self._devices = devices
         self._outcome: Rows = np.zeros(0, np.intp)
         self._results: dict[int, DeviceResults] = {}
@@ -156,6 +159,11 @@ class Allocations:
         """Returns the devices that each claim gets on the node in `row`, whose outcome must be FITS."""
         return self._results[int(self._devices.inventories.number[row])]
 
+    def best(self, row: int, find: FindBest) -> DeviceResults:
+        """Returns what `find` prefers on the node in `row`, or else the same as `results`."""
+        views = self._devices.inventories.views[int(self._devices.inventories.number[row])]
+        return find(self.claims, views, self._devices.allocated) or self.results(row)
+
     def scores(self, rows: Rows) -> IntColumn:
         """Returns int64[len(rows)]: a row scores higher if its devices satisfy earlier alternatives of the requests.
 
@@ -171,7 +179,7 @@ class Allocations:
         if gathering := self._devices.inventories.fault:
             return self._failure(AllocationFailure(Code.ERROR, f"gather pool information: {gathering}"))
         try:
-            results = allocate(self._claims, views, self._devices.allocated, limit)
+            results = allocate(self.claims, views, self._devices.allocated, limit)
         except AllocationError as fault:
             code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE if fault.of_node else Code.ERROR
             return self._failure(AllocationFailure(code, fault.text, fault.claim))
@@ -191,7 +199,7 @@ class Allocations:
         taken = {result.request for of_claim in results for result in of_claim}
         return sum(
             BEST_ALTERNATIVE - place
-            for claim in self._claims
+            for claim in self.claims
             for alternatives in claim.requests
             for place, alternative in enumerate(alternatives)
             if alternative in taken and alternative.is_alternative

@@ -261,24 +261,25 @@ def allocate(
         AllocationError: a claim, a class or a pool is wrong, or the time limit was reached.
         DeadlineExceeded: the decision's deadline has passed.
     """
-    return _Allocator(claims, views, allocated, limit).run()
+    return Allocator(claims, views, allocated, limit).run()
 
 
-_Search = Generator["_Search | None", None, None]
+Search = Generator["Search | None", None, None]
 """A part of the search: yields a later part for each choice, and None when all devices are chosen.
 
 When it is resumed, the part that it has yielded has failed, and it tries its next choice.
 """
 
 
-def _is_found(search: _Search | None) -> bool:
+def _is_found(search: Search | None, accept: Callable[[], bool]) -> bool:
     """Returns True if the search, or a part that it yields, yields None; the choices made until then remain.
 
-    The parts are not calls inside calls, because a pod decides how many devices it requests.
+    If `accept` returns False for these choices, the search continues as if the last choice had failed. The parts are
+    not calls inside calls, because a pod decides how many devices it requests.
     """
     if search is None:
         return True
-    parts: list[_Search] = [search]
+    parts: list[Search] = [search]
     error: _TooManyDevicesError | None = None
     while parts:
         part = parts[-1]
@@ -291,16 +292,17 @@ def _is_found(search: _Search | None) -> bool:
             parts.pop()
             error = raised
         else:
-            if later is None:
-                return True
-            parts.append(later)
             error = None
+            if later is not None:
+                parts.append(later)
+            elif accept():
+                return True
     if error is not None:
         raise error
     return False
 
 
-class _Allocator:
+class Allocator:
     def __init__(self, claims: ClaimsToAllocate, views: Views, allocated: AllocatedState, limit: NodeTimeLimit) -> None:
         self._claims = claims
         self._views = views
@@ -327,19 +329,23 @@ class _Allocator:
             if claim.fault:
                 raise AllocationError(claim.fault, index)
         try:
-            is_allocated = not self._claims or _is_found(self._request(0, 0))
+            is_allocated = not self._claims or _is_found(self._request(0, 0), self._accepts)
         except _TooManyDevicesError:
             raise AllocationError("allocation max size exceeded") from None
         return tuple(map(tuple, self._allocating.results)) if is_allocated else None
 
+    def _accepts(self) -> bool:
+        """Returns True to end the search with the devices chosen now, False to look for others."""
+        return True
+
     # ---- the search, one request after another
 
-    def _later_claim(self, index: int) -> _Search:
+    def _later_claim(self, index: int) -> Search:
         """Chooses the devices of this claim and of those after it."""
         with suppress(_TooManyDevicesError):  # an earlier claim may leave other devices
             yield self._request(index, 0)
 
-    def _request(self, claim: int, index: int) -> _Search | None:
+    def _request(self, claim: int, index: int) -> Search | None:
         """Chooses the devices of this request of the claim, and all later devices; None if there are none to choose."""
         requests = self._claims[claim].requests
         if index == len(requests):
@@ -349,7 +355,7 @@ class _Allocator:
             return self._first_available(index, alternatives)
         return self._devices(index, alternatives[0], 0, 0)
 
-    def _first_available(self, index: int, alternatives: tuple[RequestData, ...]) -> _Search:
+    def _first_available(self, index: int, alternatives: tuple[RequestData, ...]) -> Search:
         any_ended = False
         for request in alternatives:
             try:
@@ -360,7 +366,7 @@ class _Allocator:
         if not any_ended:
             raise _TooManyDevicesError
 
-    def _devices(self, index: int, request: RequestData, got: int, start: int) -> _Search | None:
+    def _devices(self, index: int, request: RequestData, got: int, start: int) -> Search | None:
         """Chooses all devices that the request still needs, and all later devices; None if there are none to choose.
 
         `index`: the index of the request in its claim. `got`: the number of devices that the request has already.
@@ -377,12 +383,12 @@ class _Allocator:
             return self._with(index, request, got, self._all[request][got])
         return self._any_of(index, request, got, start, wanted - got)
 
-    def _no_device(self, index: int, request: RequestData) -> _Search:
+    def _no_device(self, index: int, request: RequestData) -> Search:
         """Chooses all later devices for a request of 0 devices; a request for all devices fails if there are none."""
         if not request.takes_all:
             yield self._request(request.claim, index + 1)
 
-    def _with(self, index: int, request: RequestData, got: int, candidate: Candidate) -> _Search:
+    def _with(self, index: int, request: RequestData, got: int, candidate: Candidate) -> Search:
         """Takes the candidate and chooses all later devices."""
         undo = self._taken(request, candidate)
         if undo is not None:
@@ -393,7 +399,7 @@ class _Allocator:
                 raise
             undo()
 
-    def _any_of(self, index: int, request: RequestData, got: int, start: int, wanted: int) -> _Search:
+    def _any_of(self, index: int, request: RequestData, got: int, start: int, wanted: int) -> Search:
         """Tries each candidate from `start` on as the request's next device, with all later devices.
 
         `wanted`: how many devices the request still needs.

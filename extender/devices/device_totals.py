@@ -17,6 +17,7 @@ import numpy as np
 from extender.devices.cel.device_selectors import SelectorError, matches
 from extender.devices.device import Amounts, DeviceID, PoolDevice, PoolID, qualified
 from extender.devices.inventory import Pool
+from extender.devices.policies.device_nodes import MOST_DEVICES
 from extender.framework.node_selectors import nodes_in_selector
 from extender.model.devices import (
     EXTENDED_RESOURCE_CLAIM_ANNOTATION,
@@ -48,6 +49,7 @@ class AllocatedState:
         capacities: for each shared device, the amount of each capacity that claims have taken, in billionths.
         fractional: True if the feature gate DRAFractionalCapacityRange is on.
         behaviours: what no feature gate switches in the version of Kubernetes that the table follows.
+        kinds: pool -> how many claims have devices of it, by kind: 0 for a share, else the number of devices.
         for_extended_resources: pod UID -> the keys of the claims that the scheduler created for the pod's extended
             resources.
     """
@@ -63,6 +65,7 @@ class AllocatedState:
         self.devices: Counter[DeviceID] = Counter()
         self.shares: Counter[DeviceID] = Counter()
         self.capacities: dict[DeviceID, Counter[str]] = {}
+        self.kinds: defaultdict[PoolID, Counter[int]] = defaultdict(Counter)
         self.for_extended_resources: defaultdict[str, list[str]] = defaultdict(list)
 
     def holds(self, device: DeviceID) -> bool:
@@ -113,7 +116,10 @@ class AllocatedState:
             self._negative[key] = share
         yield from {PoolID(result.driver, result.pool) for result in (*given_up, *taken)}
 
-    def _count(self, results: Iterable[DeviceRequestAllocationResult], sign: int) -> None:
+    def _count(self, results: Sequence[DeviceRequestAllocationResult], sign: int) -> None:
+        if results:
+            kind = len(results) if results[0].share_id is None else 0
+            self.kinds[PoolID(results[0].driver, results[0].pool)][min(kind, MOST_DEVICES)] += sign
         for result in results:
             device = DeviceID(result.driver, result.pool, result.device)
             counts = self.devices if result.share_id is None else self.shares

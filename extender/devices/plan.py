@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
+from extender.devices.allocations import FindBest
 from extender.devices.allocator import DeviceResult
 from extender.devices.device_requests import RequestData, quantity_of
 from extender.devices.extended_resources import CLAIM_NAME, requests_and_mappings
@@ -218,10 +219,13 @@ class DevicePlan:
         return self.group if self.group is not None and claim.uid in self.shared else ConsumerReference.of_pod(pod)
 
 
-def plan_devices(pod: PodInfo, table: Table, row: int, new_share_id: NewShareID) -> DevicePlan | Refusal:
+def plan_devices(
+    pod: PodInfo, table: Table, row: int, new_share_id: NewShareID, find_best: FindBest | None = None
+) -> DevicePlan | Refusal:
     """Returns the plan for the pod on the node with this row; a Refusal if the devices are not available.
 
-    `new_share_id`: returns a new UUID; called once for each allocated device that can be shared.
+    `new_share_id`: returns a new UUID; called once for each allocated device that can be shared. `find_best`: chooses
+    the devices; None for those that kube-scheduler takes.
     """
     claims = pod_device_claims(pod, table)
     if not isinstance(claims, PodDeviceClaims):
@@ -236,7 +240,8 @@ def plan_devices(pod: PodInfo, table: Table, row: int, new_share_id: NewShareID)
         for _, refusal in group.verdict(rows):
             return refusal
         node_name = table.nodes.names[row]
-        for claim, results in zip(group.claims, group.allocations.results(row), strict=True):
+        chosen = group.allocations.results(row) if find_best is None else group.allocations.best(row, find_best)
+        for claim, results in zip(group.claims, chosen, strict=True):
             allocate.append((claim, allocation_of(claim, results, node_name, new_share_id)))
     mappings = requests_and_mappings(pod.pod, node_claims.delegated())[1] if node_claims.groups else []
     consumer = ConsumerReference.of_group(claims.group) if claims.group is not None and claims.shared else None

@@ -24,7 +24,7 @@ from uuid import UUID
 
 import numpy as np
 
-from extender.devices.plan import idle_claim, plan_devices
+from extender.devices.plan import DevicePlan, idle_claim, plan_devices
 from extender.devices.pod_claims import NAME as DEVICES
 from extender.engine.decision import (
     NO_SCORES,
@@ -47,6 +47,7 @@ from extender.framework.rules import Proposal, Scores
 from extender.framework.status import Code, Refusal, Rejection, failed, unschedulable
 from extender.groups import GroupDecision, Tree
 from extender.groups.group_preemption import GroupPreemption, Prefer
+from extender.plugins.device_scoring import device_scoring_of
 from extender.plugins.dynamic_resources import DynamicResourcesFilter
 from extender.plugins.inter_pod_affinity import NAME as INTER_POD_AFFINITY
 from extender.plugins.registry import users_rules
@@ -365,7 +366,7 @@ class _Attempt:
             return self._decision(
                 Failure(error_prefix(RESERVE, VOLUME_BINDING) + ", ".join(volumes.reasons)), fit, scoring
             )
-        devices = plan_devices(pod, table, row, self._new_share_id) if DEVICES in reserving else NOTHING_TO_ALLOCATE
+        devices = self._plan_devices(row) if DEVICES in reserving else NOTHING_TO_ALLOCATE
         if isinstance(devices, Refusal):
             message = error_prefix(RESERVE, DEVICES) + ", ".join(devices.reasons)
             return self._decision(Failure(message), fit, scoring)
@@ -377,6 +378,11 @@ class _Attempt:
             return self._decision(rejected(error), fit)
         chosen = Chosen(table.nodes.names[row], volumes, devices, self.cycle.timeouts, annotations)
         return self._decision(chosen, fit, scoring)
+
+    def _plan_devices(self, row: int) -> DevicePlan | Refusal:
+        scoring = device_scoring_of(self.cycle.profile)
+        find_best = scoring.find_best(self.pod, self.table, row) if scoring is not None else None
+        return plan_devices(self.pod, self.table, row, self._new_share_id, find_best)
 
     def _new_share_id(self) -> str:
         return str(UUID(int=self.cycle.random.getrandbits(128), version=4))

@@ -13,6 +13,7 @@ from extender.framework.profile import Profile, WeightedPriority
 from extender.framework.queueing_hints import EVERYTHING, Interests
 from extender.plugins import (
     default_preemption,
+    device_scoring,
     dynamic_resources,
     gang_scheduling,
     image_locality,
@@ -72,6 +73,8 @@ _PLUGINS: tuple[Plugin[Any], ...] = (
 )
 
 IN_TREE: Registry = {plugin.name: plugin for plugin in _PLUGINS}
+REGISTRY: Registry = {**IN_TREE, device_scoring.PLUGIN.name: device_scoring.PLUGIN}
+"""The in-tree plugins, and those that kube-scheduler does not have."""
 INTERESTS: Mapping[str, Interests] = {
     plugin.name: plugin.interests for plugin in _PLUGINS if plugin.interests is not EVERYTHING
 }

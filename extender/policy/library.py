@@ -15,7 +15,7 @@ from types import CodeType, ModuleType
 from pydantic import BaseModel
 
 from extender.framework.plugin import Plugin, Registry
-from extender.plugins.registry import IN_TREE
+from extender.plugins.registry import IN_TREE, REGISTRY
 from extender.plugins.users import DECORATORS, OfflineHost, PredicateFunction, PriorityFunction, RuleFunction
 from extender.plugins.users.handle import RuleHost
 from extender.plugins.users.rule_calls import described, is_ctrl_c
@@ -86,7 +86,7 @@ class Library:
 
     def __init__(
         self,
-        registry: Registry = IN_TREE,
+        registry: Registry = REGISTRY,
         rules: Mapping[str, RuleFunction[..., object]] | None = None,
         host: RuleHost | None = None,
         folder: str = "",
@@ -186,6 +186,9 @@ class Library:
 
 class OnlyInTree(Library):
     """Finds the plugins that kube-scheduler itself has, and no users' rules."""
+
+    def __init__(self) -> None:
+        super().__init__(IN_TREE)
 
     def has_rule(self, name: str) -> bool:  # noqa: ARG002  the base class has the parameter
         return False

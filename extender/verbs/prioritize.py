@@ -24,6 +24,7 @@ from extender.extender_v1.messages import ExtenderArgs, ExtenderFilterResult, Ho
 from extender.framework.find_fit import score
 from extender.framework.profile import Profile, Profiles
 from extender.framework.rules import MAX_SCORE, Scores
+from extender.plugins.device_scoring import scored_by_first_fit
 from extender.runtime.clock import NO_LIMIT, Deadline, TimeLimit
 from extender.table import PodInfo
 from extender.verbs.filter import Filter, requested_nodes
@@ -71,7 +72,7 @@ class Prioritize:
         Raises DeadlineExceeded.
         """
         info = self._cache.info_of(request.pod) or PodInfo(request.pod)
-        profile = self._profiles.of(request.pod)
+        profile = scored_by_first_fit(self._profiles.of(request.pod))  # kube-scheduler will choose the devices
         with self._cache.snapshot(self.name, deadline) as table:
             nodes = requested_nodes(request, table)
             totals = np.zeros(len(nodes.names), np.int64)

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from extender.cli.main import cli
 from extender.cli.reference import TOPICS
 from extender.config.settings import OPTIONS
-from extender.plugins.registry import IN_TREE
+from extender.plugins.registry import REGISTRY
 from extender.policy import classic_names as classic_names
 from extender.policy.classic_names import PolicySpec
 from extender.policy.configuration_fields import ConfigurationSpec
@@ -35,8 +35,8 @@ def test_settings() -> None:
 
 def test_plugins_and_their_arguments() -> None:
     listed = rows("plugins")
-    assert {row["PLUGIN"] for row in listed} == IN_TREE.keys()
-    for name, plugin in IN_TREE.items():
+    assert {row["PLUGIN"] for row in listed} == REGISTRY.keys()
+    for name, plugin in REGISTRY.items():
         arguments = {row["ARGUMENT"] for row in listed if row["PLUGIN"] == name} - {""}
         fields = plugin.arguments.model_fields.items()
         assert arguments == {field.alias for key, field in fields if key not in ("api_version", "kind")}

@@ -12,6 +12,7 @@ from extender.devices.policies.device_nodes import DeviceAsk, DeviceNodes
 from extender.devices.policies.pwr import PowerModel
 from extender.offline.answers import Documented
 from extender.offline.experiment.arrivals import Arrival, arrivals
+from extender.offline.experiment.claims import ClaimChooser
 from extender.offline.experiment.specification import Experiment
 
 _STEPS = 100
@@ -47,7 +48,7 @@ class ExperimentSample(Documented, frozen=True):
 class _World:
     """The nodes of one run, with what has arrived and what waits."""
 
-    def __init__(self, nodes: DeviceNodes, chooser: DeviceChooser, *, keeps_pending: bool) -> None:
+    def __init__(self, nodes: DeviceNodes, chooser: DeviceChooser | ClaimChooser, *, keeps_pending: bool) -> None:
         self.nodes = nodes
         self.arrived = 0
         self._chooser = chooser
@@ -109,7 +110,7 @@ def run(experiment: Experiment, policy: str, seed: int) -> list[ExperimentSample
     nodes = trace.nodes.take(order)
     pods = arrivals(experiment.spec.arrivals, trace, np.random.default_rng([seed, 0]))
     is_timed = experiment.spec.arrivals.type != "inflated"
-    world = _World(nodes, DeviceChooser(nodes, experiment.policy(policy, seed)), keeps_pending=is_timed)
+    world = _World(nodes, experiment.chooser(nodes, policy, seed), keeps_pending=is_timed)
     power = PowerModel()
     capacity = trace.capacity
 

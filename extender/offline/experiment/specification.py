@@ -16,11 +16,15 @@ import yaml
 from pydantic import Field, model_validator
 
 from extender.devices.policies.catalog import POLICIES
+from extender.devices.policies.chooser import DeviceChooser
+from extender.devices.policies.device_nodes import DeviceNodes
 from extender.devices.policies.policy import UserPolicy, Weighted
 from extender.devices.policies.typical_pods import TypicalPods
 from extender.errors import ConfigurationError
 from extender.framework.policy_fields import Strict
+from extender.offline.experiment.claims import KUBE_SCHEDULER, ClaimChooser
 from extender.offline.experiment.trace import Trace, read_openb
+from extender.plugins.device_scoring import POLICY_NAMES
 from extender.policy.faults import Faults
 from extender.policy.library import search_last
 
@@ -81,6 +85,8 @@ class ExperimentSpec(Strict):
     arrivals: ArrivalsSpec = ArrivalsSpec()
     policies: Annotated[tuple[str, ...], Field(min_length=1)]
     seeds: SeedRange
+    devices: Literal["columns", "claims"] = "columns"
+    """columns: the policies alone decide. claims: the engine decides about ResourceClaims, with DeviceScoring."""
     metrics: Annotated[tuple[Metric, ...], Field(min_length=1)] = ("allocated", "fragmentation", "pending", "energy")
 
 
@@ -103,7 +109,10 @@ class Experiment:
         if spec is not None:
             search_last(str(path.resolve().parent))
             for index, text in enumerate(spec.policies):
-                _parts(text, f"policies[{index}]", faults)
+                if spec.devices == "claims":
+                    _claim_parts(text, f"policies[{index}]", faults)
+                else:
+                    _parts(text, f"policies[{index}]", faults)
             if len(set(spec.policies)) < len(spec.policies):
                 faults.add("policies", "expected every policy once")
         if faults.messages or spec is None:
@@ -135,6 +144,13 @@ class Experiment:
             made.append(Weighted(build(self.typical_pods, seed) if build else _imported(name), weight))
         return made
 
+    def chooser(self, nodes: DeviceNodes, text: str, seed: int) -> DeviceChooser | ClaimChooser:
+        """Returns what places pods on these nodes under an entry of `policies`."""
+        if self.spec.devices == "columns":
+            return DeviceChooser(nodes, self.policy(text, seed))
+        parts = _claim_parts(text, text, Faults())
+        return ClaimChooser(nodes, [(name, weight) for weight, name in parts], self.typical_pods)
+
     @cached_property
     def _digest_of_files(self) -> str:
         return hashlib.sha256(b"".join(hashlib.sha256(file.read_bytes()).digest() for file in self._files)).hexdigest()
@@ -142,6 +158,8 @@ class Experiment:
     def key(self, policy: str, seed: int) -> str:
         """Returns a name for all that a run depends on: equal names, equal results."""
         own = [_source_digest(name) for _, name in _parts(policy, policy, Faults()) if ":" in name]
+        if self.spec.devices == "claims":
+            policy = f"claims: {policy}"
         arrivals = self.spec.arrivals.model_dump()
         content = [_FORMAT, self._digest_of_files, arrivals, policy, own, seed]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
@@ -164,6 +182,17 @@ def _parts(text: str, path: str, faults: Faults) -> Sequence[tuple[int, str]]:
         elif name not in POLICIES:
             faults.add(path, f"unknown policy {name!r}", name, POLICIES)
         parts.append((weight, name))
+    return parts
+
+
+def _claim_parts(text: str, path: str, faults: Faults) -> Sequence[tuple[int, str]]:
+    """Does the same as `_parts` for policies of DeviceScoring; `kube-scheduler` stands alone."""
+    if text == KUBE_SCHEDULER:
+        return [(1, text)]
+    parts = _parts(text, path, faults)
+    for _, name in parts:
+        if name not in POLICY_NAMES and (name in POLICIES or ":" in name):
+            faults.add(path, f"devices: claims has no policy {name}")
     return parts
 
 

@@ -191,3 +191,31 @@ def test_the_shipped_trace_goes_from_import_to_the_page(folder: Path) -> None:
 
 def test_names_are_public() -> None:
     assert extender.experiment is experiment
+
+
+def test_claims_are_decided_by_the_engine(folder: Path) -> None:
+    """The engine and the columns agree about the policies that have no ties to break."""
+    arrivals = "arrivals: {type: inflated, percent: 200}\n"
+    more = f"policies: [BestFit, FGD]\n{arrivals}"
+    columns = experiment(written(folder, more)).policies
+    assert experiment(written(folder, f"{more}devices: claims\n")).policies == columns
+    result = experiment(
+        written(folder, f"policies: [kube-scheduler, FirstFit, 2*FGD+PWR]\n{arrivals}devices: claims\n")
+    )
+    assert [each.policy for each in result.policies] == ["kube-scheduler", "FirstFit", "2*FGD+PWR"]
+
+
+def test_claims_leave_with_their_pods(folder: Path) -> None:
+    recorded = "policies: [GpuPacking]\narrivals: {type: recorded}\n"
+    columns = experiment(written(folder, recorded)).samples
+    assert experiment(written(folder, f"{recorded}devices: claims\n")).samples == columns
+
+
+def test_claims_have_the_policies_of_the_plugin_only(folder: Path) -> None:
+    path = written(folder, "policies: [Random, FGD+BestFitt, kube-scheduler]\ndevices: claims\n")
+    with pytest.raises(ConfigurationError) as raised:
+        Experiment.load(path)
+    assert list(raised.value.faults) == [
+        f"{path}: policies[0]: devices: claims has no policy Random",
+        f"{path}: policies[1]: unknown policy 'BestFitt' (did you mean BestFit?)",
+    ]
