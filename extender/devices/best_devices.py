@@ -86,7 +86,14 @@ class BestDevices(Allocator):
         if self._steps > _BUDGET:
             raise _BudgetSpentError
 
-    def _any_of(self, index: int, request: RequestData, got: int, start: int, wanted: int) -> Search:  # noqa: ARG002  the base class stops early by it
+    def _any_of(  # the base class stops early by `wanted`
+        self,
+        index: int,
+        request: RequestData,
+        got: int,
+        start: int,
+        wanted: int,  # noqa: ARG002  see above
+    ) -> Search:
         """Tries each candidate from `start` on, in the order that was made for the request's first device."""
         if not got:
             self._orders[request] = self._order(request)
@@ -126,8 +133,10 @@ class BestDevices(Allocator):
         slot, part = self._layout.place_of.get(device.id, (0, 0))
         if not part:
             return 0, 0
-        resource = self._columns.classes[self._layout.classes[slot]].resource
-        return slot, self._columns.size(request, device, part, resource)
+        number = self._layout.classes[slot]
+        if not device.counters:  # all devices of the class are of one size
+            return slot, int(self._columns.sizes(request)[number])
+        return slot, self._columns.size(request, device, part, self._columns.classes[number].resource)
 
     def _free(self) -> Ints:
         """Returns int64[slot]: the thousandths that the claims leave free with the devices chosen so far."""

@@ -56,8 +56,8 @@ class SlotClass:
     """Slots that are alike for policies: they offer devices of equal size and model.
 
     Attributes:
-        samples: devices of such slots, and how many thousandths of its slot each of them is. A request can use the
-            slots if it can use any of the samples.
+        samples: devices of such slots, and how many thousandths of its slot each of them is, the smallest first. A
+            request can use the slots if it can use any of the samples.
     """
 
     model: str
@@ -149,7 +149,7 @@ class DeviceColumns:
         if not len(rows):
             return
         nodes, columns = self.nodes, self._table.nodes
-        nodes.cpu[rows], nodes.memory[rows] = columns.allocatable[CPU, rows], columns.allocatable[MEMORY, rows]
+        nodes.cpu[rows], nodes.memory[rows] = (columns.allocatable[CPU, rows], columns.allocatable[MEMORY, rows])
         nodes.free_cpu[rows] = nodes.cpu[rows] - columns.requested[CPU, rows]
         nodes.free_memory[rows] = nodes.memory[rows] - columns.requested[MEMORY, rows]
         nodes.touch(*rows.tolist())
@@ -233,6 +233,7 @@ class DeviceColumns:
         if len(self.classes[number].samples) < _SAMPLES * len(key):
             self._sizes.clear()
             self.classes[number].samples.extend(members)
+            self.classes[number].samples.sort(key=lambda sample: sample[1])
         return number
 
     def _free(self, layout: Layout) -> list[int]:
@@ -261,7 +262,7 @@ class DeviceColumns:
     def _compute_sizes(self, request: RequestData) -> Ints:
         return np.array(
             [
-                min(filter(None, (self.size(request, *sample, slots.resource) for sample in slots.samples)), default=0)
+                next(filter(None, (self.size(request, *sample, slots.resource) for sample in slots.samples)), 0)
                 for slots in self.classes
             ],
             np.int64,
@@ -352,4 +353,4 @@ def _model(device: PoolDevice, resource: DeviceResource) -> str:
 def _type(device: PoolDevice, resource: DeviceResource) -> Hashable:
     """Returns what policies see of a device; devices with equal types are alike for them."""
     capacities = tuple(sorted(_measured(device, resource)))
-    return device.id.driver, _model(device, resource), capacities, device.shareable, bool(device.taints)
+    return (device.id.driver, _model(device, resource), capacities, device.shareable, bool(device.taints))

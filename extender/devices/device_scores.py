@@ -76,9 +76,12 @@ def score_rows(
 
     `resources`: the CPU and memory that the pod requests. `taken`: None if a step takes the best slot.
     """
-    nodes = columns.nodes.view(rows)
-    classes = columns.class_of[rows]
-    sums = np.zeros((len(parts), len(rows)), np.int64)
+    # Copying most rows costs more than scoring the others, too.
+    span = np.arange(rows[0], rows[-1] + 1)
+    sees_all = taken is None and 2 * len(rows) > len(span)
+    seen = span if sees_all else rows
+    nodes, classes = columns.nodes.view(seen), columns.class_of[slice(span[0], span[-1] + 1) if sees_all else rows]
+    sums = np.zeros((len(parts), len(seen)), np.int64)
     for index, step in enumerate(steps):
         sums += _score_step(
             nodes,
@@ -95,6 +98,8 @@ def score_rows(
         for column, part in zip(sums, parts, strict=True):
             raw = part.policy.score(nodes, DeviceAsk(*resources))
             column[:] = raw if raw.ndim == 1 else raw[:, 0]
+    if sees_all:
+        sums = sums[:, rows - rows[0]]
     weights = sum(part.weight for part in parts)
     scores: Ints = (total(parts, list(sums), np.ones(len(rows), np.bool_)) // weights).clip(0, MAX_SCORE)
     return scores
@@ -121,11 +126,13 @@ def _score_step(
         rows = np.flatnonzero(np.count_nonzero(fits, axis=1) >= ask.count)
         if not len(rows):
             continue
-        is_all = len(rows) == len(nodes.free)
-        some, fits = (nodes, fits) if is_all else (nodes.view(rows), fits[rows])
+        is_most = 2 * len(rows) > len(nodes.free)
+        some, fits = (nodes, fits) if is_most else (nodes.view(rows), fits[rows])
         scores = [part.policy.score(some, ask) for part in parts]
-        best = best_devices(some, fits, scores, parts) if taken is None else taken[rows]
-        by_part = np.array([each if each.ndim == 1 else each[np.arange(len(rows)), best] for each in scores])
+        best = best_devices(some, fits, scores, parts) if taken is None else taken if is_most else taken[rows]
+        by_part = np.array([each if each.ndim == 1 else each[np.arange(len(best)), best] for each in scores])
+        if is_most:
+            best, by_part = best[rows], by_part[:, rows]
         sums = np.array([part.weight for part in parts]) @ by_part
         better = sums > highest[rows]
         highest[rows[better]] = sums[better]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -37,6 +37,42 @@ def most_frequent(counts: Mapping[K, int], covered: float = COVERED) -> dict[K, 
         kinds[kind] = count
         seen += count
     return {kind: count / seen for kind, count in kinds.items()}
+
+
+Prefixes = tuple[Floats, Floats, Floats, Floats, Floats]
+
+
+class _Derived(NamedTuple):
+    """The columns that are kept for each node. The prefixes are sums over the first sizes: float64[row, size + 1].
+
+    Attributes:
+        models: the number of the node's model.
+        base: the place in the sums of a node with this model and free CPU.
+        fitting: int64[row, size]: how many devices fit the size.
+        usable: int64[row, size]: what is free on these devices.
+        free: what is free on all devices.
+        fragmentation: what typical pods cannot use.
+        used: what typical pods can use.
+        before: float64[row, device]: the part of a share's result that does not depend on the share.
+        same, lost, devices: prefixes of the shares of typical pods that fit now; of what they lose in all if one device
+            fewer fits; and of the shares of those that fit then.
+    """
+
+    models: Ints
+    base: Ints
+    fitting: Ints
+    usable: Ints
+    free: Ints
+    fragmentation: Floats
+    used: Floats
+    before: Floats
+    same: Floats
+    lost: Floats
+    devices: Floats
+
+    @property
+    def prefixes(self) -> Prefixes:
+        return self.used, self.before, self.same, self.lost, self.devices
 
 
 class TypicalPods:
@@ -67,7 +103,7 @@ class TypicalPods:
 
     def fragmentation(self, nodes: DeviceNodes) -> Floats:
         """Returns float64[row]: the free thousandths that the typical pods cannot use."""
-        fragmentation: Floats = nodes.derived(self, self._derive)[-1]
+        fragmentation: Floats = _Derived(*nodes.derived(self, self._derive)).fragmentation
         return fragmentation
 
     def after(self, nodes: DeviceNodes, ask: DeviceAsk) -> Floats:
@@ -76,36 +112,48 @@ class TypicalPods:
         For a share: float64[row, device], for each device. Else float64[row]: a pod takes the first idle devices.
         The value is meaningless where the pod does not fit.
         """
-        models, fitting, usable, free, _ = nodes.derived(self, self._derive)
-        base = self._base(models, nodes.free_cpu - ask.cpu)
+        derived = _Derived(*nodes.derived(self, self._derive))
+        base = self._base(derived.models, nodes.free_cpu - ask.cpu)
         if not ask.is_shared:
-            sums = self._sums_of(base, fitting - ask.count)
-            result: Floats = free - ask.total - ((usable - ask.total) * sums).sum(axis=1)
+            sums = self._sums_of(base, derived.fitting - ask.count)
+            result: Floats = derived.free - ask.total - ((derived.usable - ask.total) * sums).sum(axis=1)
             return result
-        same, fewer = self._sums_of(base, fitting), self._sums_of(base, fitting - 1)
-        # Only one device changes. Sizes up to what is left on it lose the ask; those between that and what was free
-        # lose the device. So prefix sums over the ascending sizes give the result for each device.
-        lost = _prefixes((fewer - same) * usable)
-        kept = ask.milli * _prefixes(same) + lost
-        devices = _prefixes(fewer)
-        width = len(self._sizes) + 1
-        rows = (np.arange(len(nodes.free)) * width)[:, np.newaxis]
-        before = rows + self._rank[nodes.free]
-        left = rows + self._rank[np.maximum(nodes.free - ask.milli, 0)]
-        unusable = kept.take(left) - lost.take(before) + nodes.free * (devices.take(before) - devices.take(left))
-        whole = free - ask.milli - (same * usable).sum(axis=1)
-        by_device: Floats = whole[:, np.newaxis] + unusable
+        by_device = self._with_share(nodes.free, derived.free, derived.prefixes, ask.milli)
+        # Other typical pods fit where the pod takes so much CPU that fewer of them do.
+        if len(moved := np.flatnonzero(base != derived.base)):
+            prefixes = self._prefixes(nodes.free[moved], base[moved], derived.fitting[moved], derived.usable[moved])
+            by_device[moved] = self._with_share(nodes.free[moved], derived.free[moved], prefixes, ask.milli)
+        return by_device
+
+    def _with_share(self, free: Ints, total: Ints, prefixes: Prefixes, milli: int) -> Floats:
+        """Returns float64[row, device]: the fragmentation after a share of each device is taken.
+
+        Only one device changes. Sizes up to what is left on it lose the share; sizes between that and what was free
+        lose the device. So sums over the first sizes give the result.
+        """
+        used, before, same, lost, devices = prefixes
+        rows = (np.arange(len(free)) * (len(self._sizes) + 1))[:, np.newaxis]
+        left = rows + self._rank[np.maximum(free - milli, 0)]
+        by_device: Floats = (milli * same + lost).take(left) - free * devices.take(left) + before
+        by_device += (total - milli - used)[:, np.newaxis]
         return by_device
 
     def _derive(self, nodes: DeviceNodes) -> Columns:
-        """Returns the model's number, the devices that fit each size, what is free on them, all that is free, and F."""
         models = np.array([self._number(model) for model in nodes.models.tolist()], np.int64)
         fits = nodes.free[:, :, np.newaxis] >= self._sizes
         fitting = np.count_nonzero(fits, axis=1)
         usable = (nodes.free[:, :, np.newaxis] * fits).sum(axis=1)
         free = nodes.free.sum(axis=1)
-        sums = self._sums_of(self._base(models, nodes.free_cpu), fitting)
-        return models, fitting, usable, free, free - (usable * sums).sum(axis=1)
+        base = self._base(models, nodes.free_cpu)
+        prefixes = self._prefixes(nodes.free, base, fitting, usable)
+        return _Derived(models, base, fitting, usable, free, free - prefixes[0], *prefixes)
+
+    def _prefixes(self, free: Ints, base: Ints, fitting: Ints, usable: Ints) -> Prefixes:
+        same, fewer = self._sums_of(base, fitting), self._sums_of(base, fitting - 1)
+        lost, devices = _sums_of_first((fewer - same) * usable), _sums_of_first(fewer)
+        places = (np.arange(len(free)) * (len(self._sizes) + 1))[:, np.newaxis] + self._rank[free]
+        before = free * devices.take(places) - lost.take(places)
+        return (same * usable).sum(axis=1), before, _sums_of_first(same), lost, devices
 
     def _base(self, models: Ints, cpu: Ints) -> Ints:
         """Returns int64[row]: the place in the sums of a node with this model and free CPU."""
@@ -131,7 +179,7 @@ class TypicalPods:
         return number
 
 
-def _prefixes(values: Floats) -> Floats:
+def _sums_of_first(values: Floats) -> Floats:
     """Returns float64[row, size + 1]: the sums of the first 0, 1, 2, ... values of each row."""
     prefixes = np.zeros((len(values), values.shape[1] + 1))
     np.cumsum(values, axis=1, out=prefixes[:, 1:])
