@@ -160,12 +160,11 @@ class DeviceColumns:
             layout = self._layout(number)
             if len(layout.members) > self.nodes.free.shape[1]:
                 self._widen(len(layout.members))
-            if self._number[row] != number or layout.model != self.nodes.models[row]:
-                self._number[row] = number
-                self.nodes.models[row] = layout.model
-                self.nodes.devices[row] = len(layout.members)
-                self.class_of[row] = NO_SLOT
-                self.class_of[row, : len(layout.classes)] = layout.classes
+            self._number[row] = number
+            self.nodes.models[row] = layout.model
+            self.nodes.devices[row] = len(layout.members)
+            self.class_of[row] = NO_SLOT
+            self.class_of[row, : len(layout.classes)] = layout.classes
             self.nodes.free[row] = 0
             self.nodes.free[row, : len(layout.members)] = self._free(layout)
             self.nodes.pods[row] = self._pods(layout.views)

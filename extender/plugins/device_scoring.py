@@ -34,6 +34,7 @@ from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 
 NAME = "DeviceScoring"
+_MOST_STATES = 16
 PolicyName = Literal["FirstFit", "BestFit", "DotProd", "GpuClustering", "GpuPacking", "FGD", "PWR"]
 POLICY_NAMES: Sequence[str] = get_args(PolicyName)
 
@@ -237,6 +238,8 @@ class _States:
         key = replace(scoring, takes_first_fit=False)
         state = self._states.get(key)
         if state is None:
+            if len(self._states) >= _MOST_STATES:  # policies that are no longer in use
+                self._states.clear()
             state = self._states[key] = _State(key, self._table)
         state.columns.refresh()
         return state

@@ -281,3 +281,16 @@ def test_typical_pods_have_shares_by_weight() -> None:
         (1000, 1000, 1, frozenset()): 0.9,
         (1000, 500, 1, frozenset()): 0.1,
     }
+
+
+def test_a_pool_that_is_replaced_has_the_slots_of_its_new_devices() -> None:
+    table = table_of(CLASS, *nodes("a"), make_resource_slice("a", GPU, *shared("gpu-0", "gpu-1")))
+    profile = profile_with(only("BestFit"))
+    pod = make_pod("p").req(cpu="1").resource_claim("c").obj()
+    apply(table, memory_claim("c", "20Gi"))
+    assert chosen_for(pod, table, profile) == ("a", [["gpu-0"]])
+    for memory, expected in (("10Gi", "gpu-2"), ("40Gi", "gpu-0"), ("30Gi", "gpu-0")):
+        replaced = [*shared("gpu-0", memory=memory), *shared("gpu-2")]
+        [new] = table_of(make_resource_slice("a", GPU, *replaced)).objects.of_kind("ResourceSlice").values()
+        table.set_object("ResourceSlice", new)
+        assert chosen_for(pod, table, profile) == ("a", [[expected]])
