@@ -92,7 +92,8 @@ def plan(
     of the cluster autoscaler and of Karpenter, and a missing controller keep pods where they are.
 
     \b
-    Which moves make room for a pending pod, for all waiting members of a group, or for pods that do not exist yet:
+    Which moves make room for all pending pods, for one, for the waiting members of a group, or for new pods:
+      extender plan
       extender plan shop/web-7
       extender plan podgroup/train -n ml
       extender plan -f big.yaml --cluster cluster.yaml
@@ -101,10 +102,11 @@ def plan(
     The same as a script, to review and then to run:
       extender plan shop/web-7 --script > moves.sh
 
-    The smallest plan, and most proofs that there is none, need a solver: pip install 'podseat[plan]'.
+    If not all pods can be placed, the plan places the most of the highest priority, then of the next, and so on. Most
+    proofs that no plan is better need a solver: pip install 'podseat[plan]'.
 
-    Exit status: 0 if there is a plan, or if no move is needed; 3 if there is none, or none was found; 2 for wrong usage
-    or input; 1 for a failure.
+    Exit status: 0 if there is a plan, or if no move is needed; 3 if not everything is placed; 2 for wrong usage or
+    input; 1 for a failure.
     """
     from extender.offline.plan.plan import as_text
     from extender.offline.plan.plan import plan as find_plan
@@ -112,11 +114,11 @@ def plan(
     if script and not output.is_text:
         raise ConfigurationError(["give one form of output: --script or -o"])
     workloads = source.workloads(filenames)
-    if not (pods or workloads):
-        raise ConfigurationError(["give the pods to place: POD, podgroup/NAME or -f FILE"])
     state, unread = source.load()
     namespace = source.default_namespace() if pods else ""
     targets: list[str | Workload] = [key for each in pods for key in _keys(state, each, namespace)]
+    if not (pods or workloads):
+        targets = [*_all_waiting(state, source.namespace)]
     found = find_plan(
         state,
         [*targets, *workloads],
@@ -132,6 +134,17 @@ def plan(
     else:
         print_answer(as_text(found, every=output.is_wide), DocumentKind.PLAN, found.to_dict(), unread, output, "")
     sys.exit(0 if found.succeeds else DOES_NOT_FIT)
+
+
+def _all_waiting(state: ClusterState, namespace: str | None) -> list[str]:
+    """Returns `namespace/name` of all pods that wait for a node, of one namespace if it is given."""
+    from extender.offline.controllers.workloads import in_order
+
+    waiting = [info.pod for info in in_order(state.pending) if not info.pod.terminating]
+    if not (keys := [pod.key for pod in waiting if namespace in (None, pod.namespace)]):
+        where = f" in namespace {namespace}" if namespace else ""
+        raise ConfigurationError([f"no pod is pending{where}: give the pods to place with -f FILE"])
+    return keys
 
 
 def _keys(state: ClusterState, argument: str, namespace: str) -> list[str]:

@@ -10,8 +10,11 @@ Pods that the scheduler treats alike are one `PodClass`, and the problem counts 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from math import comb
 
 import msgspec
 import numpy as np
@@ -34,6 +37,9 @@ _STATIC = (node_name.NAME, node_unschedulable.NAME, node_affinity.NAME, taint_to
 """The filters whose verdict about a node does not depend on other pods."""
 _EVERY_IP = "0.0.0.0"  # noqa: S104  the API's own default
 
+UNREACHABLE = 10**9
+_MOST_SETS = 5000
+
 Ints = NDArray[np.int64]
 Places = NDArray[np.intp]
 
@@ -48,7 +54,7 @@ class PodClass:
         frees: what becomes free on its node if a pod of the class leaves.
         allowed: the nodes on which a new pod may be placed, as far as other pods do not matter.
         movers: node -> the pods of the class on this node that may be evicted.
-        targets: the number of pods of the class that the plan is to place.
+        waiting: the pods of the class that the plan is to place.
     """
 
     first: PodInfo
@@ -56,7 +62,12 @@ class PodClass:
     frees: Ints
     allowed: Places
     movers: dict[int, list[PodInfo]] = field(default_factory=dict)
-    targets: int = 0
+    waiting: list[PodInfo] = field(default_factory=list)
+
+    @property
+    def targets(self) -> int:
+        """The number of pods that the plan is to place."""
+        return len(self.waiting)
 
     @property
     def all_movers(self) -> Iterator[tuple[int, PodInfo]]:
@@ -78,22 +89,47 @@ class RelaxedProblem:
     def __init__(self, state: ClusterState, targets: Sequence[PodInfo], movable: Sequence[PodInfo]) -> None:
         self._state = state
         columns = state.table.nodes
-        rows = columns.rows
         self.nodes = state.node_names()
         self._place_of = {name: place for place, name in enumerate(self.nodes)}
         self.resources = [name for name in columns.resources if self._limits(name)]
         self._indices = [columns.resources[name] for name in self.resources]
-        requested = columns.requested[self._indices][:, rows]
-        self.free: Ints = np.maximum(columns.allocatable[self._indices][:, rows] - requested, 0)
+        self.free = self._free_now()
         self.ports: dict[tuple[HostPort, int], int] = {}
         self._allowed: dict[bytes, Places] = {}
         self.classes: list[PodClass] = []
         self._by_key: dict[object, list[PodClass]] = {}
+        self._sums: Ints | None = None
         for info in targets:
-            self._class_of(info).targets += 1
+            self._class_of(info).waiting.append(info)
         for info in sorted(movable, key=lambda each: each.pod.key):
             self._class_of(info).movers.setdefault(self._place_of[info.pod.node_name], []).append(info)
         self._count_ports()
+
+    def _free_now(self) -> Ints:
+        columns = self._state.table.nodes
+        requested = columns.requested[self._indices][:, columns.rows]
+        free: Ints = np.maximum(columns.allocatable[self._indices][:, columns.rows] - requested, 0)
+        return free
+
+    def after(self, evicted: Iterable[str], placed: Iterable[str]) -> RelaxedProblem:
+        """Returns the rest of the problem: in the cluster as it is now, with fewer pods to evict and to place."""
+        gone = {*evicted, *placed}
+        twin = copy(self)
+        twin.free = self._free_now()
+        twin._sums = None
+        twin.classes = [
+            replace(
+                each,
+                movers={
+                    place: left
+                    for place, infos in each.movers.items()
+                    if (left := [info for info in infos if info.pod.key not in gone])
+                },
+                waiting=[info for info in each.waiting if info.pod.key not in gone],
+            )
+            for each in self.classes
+        ]
+        return twin
 
     def _limits(self, resource: str) -> bool:
         """Returns True if every profile refuses nodes that are short of the resource."""
@@ -157,6 +193,67 @@ class RelaxedProblem:
             for place in range(len(self.nodes)):
                 self.ports.setdefault((port, place), 0)
 
+    # ---- the fewest evictions, as far as one node after another shows it
+
+    def fewest(self, pods: PodClass, count: int = 1) -> Ints:
+        """Returns a lower bound of the evictions that make room for some pods of the class: int64[node].
+
+        It is `UNREACHABLE` for a node on which they have no room even if every movable pod goes. Each resource is
+        looked at alone: so many pods have to go as would be enough if those that free the most of it went first.
+        """
+        needed = np.full(len(self.nodes), UNREACHABLE)
+        short = pods.takes[:, np.newaxis] * count - self.free[:, pods.allowed]
+        if self._sums is None:
+            self._sums = self._summed()
+        sums = self._sums[:, pods.allowed]
+        most = (sums < short[:, :, np.newaxis]).sum(axis=2).max(axis=0, initial=0)
+        needed[pods.allowed] = np.where(most < sums.shape[2], most, UNREACHABLE)
+        return needed
+
+    def fewest_exactly(self, pods: PodClass, most: int) -> Ints:
+        """Returns the same as `fewest` for one pod, but improved where all sets of up to `most` pods can be tried."""
+        needed = self.fewest(pods)
+        for place in np.flatnonzero((needed > 0) & (needed <= most)).tolist():
+            while needed[place] <= most and self.victims(pods, place, int(needed[place])) == []:
+                needed[place] += 1
+        return needed
+
+    def _summed(self) -> Ints:
+        """Returns how much of a resource the first k evictions free at most: int64[resource, node, k]."""
+        frees = [(place, each.frees) for each in self.classes for place, infos in each.movers.items() for _ in infos]
+        places = np.array([place for place, _ in frees], np.intp)
+        longest = int(np.bincount(places, minlength=1).max(initial=0))
+        sums = np.zeros((len(self.resources), len(self.nodes), longest + 1), np.int64)
+        if frees:
+            amounts = np.array([amount for _, amount in frees]).T
+            for index in range(len(self.resources)):
+                order = np.lexsort((-amounts[index], places))
+                ordered = places[order]
+                ranks = np.arange(len(ordered)) - np.searchsorted(ordered, ordered)
+                sums[index, ordered, ranks + 1] = amounts[index, order]
+        cumulated: Ints = sums.cumsum(axis=2)
+        return cumulated
+
+    def places_with_room(self, pods: PodClass) -> int:
+        """Returns the number of nodes on which a pod of the class has room without any eviction; 0 if it has ports."""
+        if pods.first.host_ports:
+            return 0
+        return int((self.free[:, pods.allowed] >= pods.takes[:, np.newaxis]).all(axis=0).sum())
+
+    def victims(self, pods: PodClass, place: int, size: int) -> list[list[PodInfo]] | None:
+        """Returns the sets of so many pods whose eviction makes room for one pod of the class on the node.
+
+        The sets with pods of low priority come first. None if there are too many sets to look at.
+        """
+        movers = [(each, info) for each in self.classes for info in each.movers.get(place, ())]
+        if comb(len(movers), size) > _MOST_SETS:
+            return None
+        sets = np.array(list(combinations(range(len(movers)), size)), np.intp).reshape(-1, size)
+        frees = np.array([each.frees for each, _ in movers], np.int64).reshape(len(movers), len(self.resources))
+        enough = (frees[sets].sum(axis=1) >= pods.takes - self.free[:, place]).all(axis=1)
+        found = [[movers[number][1] for number in one] for one in sets[enough].tolist()]
+        return sorted(found, key=lambda one: (sorted((info.priority for info in one), reverse=True), _keys(one)))
+
     # ---- proofs without a solver
 
     def shortage(self) -> str | None:
@@ -167,7 +264,7 @@ class RelaxedProblem:
         """
         freed = self.freed()
         for each in self.classes:
-            if each.targets and (text := self._too_large(each, freed)) is not None:
+            if each.targets and (text := self.too_large(each, freed)) is not None:
                 return text
         for each in self.classes:
             if each.targets and (text := self._too_many(each, freed)) is not None:
@@ -182,7 +279,7 @@ class RelaxedProblem:
                 freed[:, place] += each.frees * len(infos)
         return freed
 
-    def _too_large(self, pods: PodClass, freed: Ints) -> str | None:
+    def too_large(self, pods: PodClass, freed: Ints) -> str | None:
         """Returns the reason if no node has room for one pod of the class even if all movable pods go."""
         name = pods.first.pod.key
         if missing := self._offered_nowhere(PodInfo(as_created(pods.first.pod))):
@@ -236,6 +333,10 @@ class RelaxedProblem:
         if count == 1:
             return f"the only node that accepts pod {pod.key}, {self.nodes[int(inside.argmax())]}, is"
         return f"the {count} nodes that accept pod {pod.key} are"
+
+
+def _keys(infos: Iterable[PodInfo]) -> list[str]:
+    return [info.pod.key for info in infos]
 
 
 def _ignores(rule: NodeResourcesFitFilter, resource: str) -> bool:

@@ -15,7 +15,7 @@ from extender.offline.manifests.templates import Workload
 from extender.offline.plan import solver
 from extender.offline.plan.movable import rules_of
 from extender.offline.plan.search import MOST_MOVES, SEARCH_SECONDS, Findings, SearchLimits, search
-from extender.offline.plan.trial import Move, PlanTrial
+from extender.offline.plan.trial import Move
 from extender.offline.remarks import remarks_on
 from extender.offline.state import ClusterState
 from extender.offline.what_if.scenario import check_names, created_pods
@@ -59,28 +59,55 @@ evict() {
 _WITHOUT_OWNER = "/^  nodeName:/d; /^  uid:/d; /^  resourceVersion:/d"
 
 
+Outcome = Literal["fits", "moves", "partial", "impossible", "unknown"]
+
+
+class PlannedPriority(Documented, frozen=True):
+    """The pods to place of one priority.
+
+    Attributes:
+        priority: their priority.
+        pods: how many there are.
+        unmoved: how many of them the scheduler places without any move.
+        placed: how many of them have a node once the moves are done.
+        at_most: no plan places more of them that places as many of every higher priority.
+    """
+
+    priority: int
+    pods: int
+    unmoved: int
+    placed: int
+    at_most: int
+
+
 class Planned(Documented, frozen=True, kw_only=True):
     """The answer of `extender plan`, as the command prints it.
 
     Attributes:
         outcome: `fits` if the scheduler places everything without a move, `moves` if the plan places everything,
-            `impossible` if it is proved that no arrangement of the movable pods does, else `unknown`.
+            `partial` if it places more than the scheduler does without a move, `impossible` if it is proved that no
+            arrangement of the movable pods places everything and no plan places more, else `unknown`.
         pods: the pods to place, as `namespace/name`.
         moves: the evictions in their order, each with the node on which the scheduler places the pod again.
         placements: the nodes of the pods to place, once the moves are done.
-        smallest: true if it is proved that no plan has fewer moves.
-        bound: no plan has fewer moves than this.
-        reason: why the outcome is `impossible` or `unknown`; null for the other outcomes.
+        unplaced: the pods to place that have no node then.
+        priorities: how many pods of each priority are placed, and at most could be; the highest priority comes first.
+        smallest: true if it is proved that no plan is better: none places more by priority, and none that places as
+            much has fewer moves.
+        bound: no plan that places as much as possible has fewer moves than this.
+        reason: why not everything is placed; null for the outcomes `fits` and `moves`.
         preempted: the pods that the scheduler preempts before any move, because of their lower priority.
         movable: the number of pods that a plan may evict.
         kept: why pods may not be evicted -> how many of them there are for each reason.
         notes: remarks for people, such as defaults that were filled in.
     """
 
-    outcome: Literal["fits", "moves", "impossible", "unknown"]
+    outcome: Outcome
     pods: Sequence[str]
     moves: Sequence[Move]
     placements: Sequence[Placement]
+    unplaced: Sequence[str]
+    priorities: Sequence[PlannedPriority]
     smallest: bool
     bound: int
     reason: str | None
@@ -176,25 +203,25 @@ def _waiting(state: ClusterState, key: str) -> str:
 def _answer(
     state: ClusterState, targets: Sequence[str], found: Findings, most_moves: int, notes: list[str]
 ) -> MovePlan:
-    trial = found.plan
-    moves = trial.moves if trial is not None else []
+    done = found.plan
+    moves = done.moves if done is not None else []
     if found.is_interrupted:
         notes.append("interrupted: this is the best plan so far")
     if not (found.is_complete or solver.is_installed()):
         notes.append(solver.MISSING)
-    outcome: Literal["fits", "moves", "impossible", "unknown"] = "unknown"
-    if trial is not None:
-        outcome = "moves" if moves else "fits"
-    elif found.proof is not None:
-        outcome = "impossible"
+    placed = done.placed if done is not None else {}
+    outcome = _outcome(found)
+    has_plan = outcome in ("fits", "moves", "partial")
     return MovePlan(
         outcome=outcome,
         pods=targets,
         moves=moves,
-        placements=_placements(trial, targets) if trial is not None else (),
-        smallest=trial is not None and found.is_complete,
-        bound=len(moves) if trial is not None and found.is_complete else found.bound,
-        reason=_reason(found, most_moves) if trial is None else None,
+        placements=[Placement(key, placed[key]) for key in targets if key in placed],
+        unplaced=[key for key in targets if key not in placed],
+        priorities=_priorities(found),
+        smallest=has_plan and found.is_complete,
+        bound=len(moves) if has_plan and found.is_complete else found.bound,
+        reason=None if found.places_all else _reason(found, most_moves),
         preempted=found.preempted,
         movable=found.movable,
         kept=dict(sorted(found.kept.items(), key=lambda item: (-item[1], item[0]))),
@@ -204,17 +231,29 @@ def _answer(
     )
 
 
-def _placements(trial: PlanTrial, keys: Sequence[str]) -> list[Placement]:
-    return [Placement(key, trial.state.infos[key].pod.node_name) for key in keys]
+def _outcome(found: Findings) -> Outcome:
+    if found.plan is not None and found.places_all:
+        return "moves" if found.plan.moves else "fits"
+    if found.plan is not None and found.plan.moves:
+        return "partial"
+    return "impossible" if found.proof is not None and found.is_complete else "unknown"
+
+
+def _priorities(found: Findings) -> list[PlannedPriority]:
+    placed = found.plan.score.placed if found.plan is not None else found.unmoved
+    return [
+        PlannedPriority(priority, count, *numbers)
+        for (priority, count), *numbers in zip(found.levels.items(), found.unmoved, placed, found.at_most, strict=True)
+    ]
 
 
 def _reason(found: Findings, most_moves: int) -> str:
     if found.proof is not None:
         return found.proof
-    if found.is_complete:
-        return _EXHAUSTED
     if found.bound > most_moves:
         return f"at least {counted(found.bound, 'move')} would be needed, and at most {most_moves} are allowed"
+    if found.is_complete:
+        return _EXHAUSTED
     least = counted(max(found.bound, 1), "move")
     return f"none was found within the time and the nodes tried, and none has fewer than {least}"
 
@@ -222,13 +261,18 @@ def _reason(found: Findings, most_moves: int) -> str:
 def summary(plan: Planned) -> str:
     """Returns the outcome as a sentence such as `2 moves place shop/web-7; no plan has fewer`."""
     pods = listed(plan.pods, 2)
+    number = len(plan.moves)
     if plan.outcome == "fits":
         return f"no move is needed: the scheduler places {pods}"
+    if plan.outcome == "partial":
+        best = "no plan is better" if plan.smallest else "a plan may be better"
+        share = f"{len(plan.placements)} of {counted(len(plan.pods), 'pod')}"
+        return f"{counted(number, 'move')} {'places' if number == 1 else 'place'} {share}; {best}: {plan.reason}"
+    missing = listed(plan.unplaced, 2)
     if plan.outcome == "impossible":
-        return f"no moves can place {pods}: {plan.reason}"
+        return f"no moves can place {missing}: {plan.reason}"
     if plan.outcome == "unknown":
-        return f"no moves are known that place {pods}: {plan.reason}"
-    number = len(plan.moves)
+        return f"no moves are known that place {missing}: {plan.reason}"
     least = "no plan has fewer" if plan.smallest else f"a plan may have fewer, but not less than {max(plan.bound, 1)}"
     return f"{counted(number, 'move')} {'places' if number == 1 else 'place'} {pods}; {least}"
 
@@ -248,10 +292,21 @@ def as_text(plan: Planned, *, every: bool = False) -> Iterator[str]:
     if plan.placements:
         yield ""
         yield from cut([("POD", "NODE"), *((each.pod, each.node) for each in plan.placements)], most, " pods")
+    if plan.unplaced and len(plan.pods) > 1:
+        yield ""
+        yield from cut([("NOT PLACED",), *((key,) for key in plan.unplaced)], most, " pods")
+        yield ""
+        yield from aligned(
+            [("PRIORITY", "PODS", "WITHOUT MOVES", "WITH MOVES", "AT MOST"), *map(_level, plan.priorities)]
+        )
     if plan.outcome != "fits" and plan.kept:
         yield ""
         rows_kept = [(str(count), f"each {reason}") for reason, count in plan.kept.items()]
         yield from aligned([("PODS THAT STAY", "BECAUSE"), *rows_kept])
+
+
+def _level(level: PlannedPriority) -> Sequence[str]:
+    return tuple(map(str, (level.priority, level.pods, level.unmoved, level.placed, level.at_most)))
 
 
 def _steps(moves: Sequence[Move]) -> Iterator[Sequence[str]]:

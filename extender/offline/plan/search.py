@@ -4,18 +4,22 @@
       1. let the scheduler place what it can without any move; if nodes are to be emptied, with the moves of their pods
       2. compare sums: they may show that no arrangement of the movable pods places all targets
       3. try, for each pod to place, the nodes where the fewest evictions free enough
-      4. ask the solver for the cheapest evictions of the relaxed problem, carry them out in every order, and exclude
-         them if no order works; the first that works is the smallest plan
+      4. end if sums show that everything is placed with the fewest moves
+      5. ask the solver for the best evictions of the relaxed problem, carry them out in every order, and exclude
+         them if no order does what they promise; end if what remains promises nothing better than the best plan
 
-Steps 3 and 4 call `PlanTrial`, so that every plan has been decided step by step.
+Steps 3 and 5 call `PlanTrial`, so that every plan has been decided step by step. A plan is better than another if it
+places more pods of the highest priority, or as many and more of the next, and so on; or if it needs fewer moves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,9 +27,9 @@ from extender.offline.controllers.replicas import is_pinned
 from extender.offline.controllers.workloads import in_order
 from extender.offline.explain.pod_terms import with_cordon
 from extender.offline.plan import movable, solver
-from extender.offline.plan.model import Ints, PodClass, RelaxedProblem
-from extender.offline.plan.solver import Solver, Unsolved
-from extender.offline.plan.trial import MoveRefused, PlanTrial
+from extender.offline.plan.model import UNREACHABLE, Ints, PodClass, RelaxedProblem
+from extender.offline.plan.solver import Solution, Solver, Unsolved
+from extender.offline.plan.trial import Checkpoint, Move, MoveRefused, PlanTrial
 from extender.offline.state import ClusterState
 from extender.offline.what_if import budgets
 from extender.offline.what_if.simulation import Eviction, Simulation
@@ -34,7 +38,12 @@ from extender.table import PodInfo
 
 MOST_MOVES = 20
 SEARCH_SECONDS = 10.0
+_MOST_NODES_LOOKED_AT = 200
 _MOST_NODES_TRIED = 25
+_MOST_SETS_OF_A_NODE = 3
+_MOST_COUNTED = 8
+_MOST_ADDED = 3
+_MOST_NODES_AT_ONCE = 50
 _MOST_ORDERS = 720
 _NONE_MOVABLE = "no pod may be evicted, and without that the scheduler finds no node"
 _BY_SOLVER = (
@@ -43,23 +52,54 @@ _BY_SOLVER = (
 )
 
 
+class Score(NamedTuple):
+    """The quality of a plan; the better one is greater.
+
+    Attributes:
+        placed: how many of the pods to place have a node at the end, by priority, from the highest.
+        moves: minus the number of moves.
+    """
+
+    placed: tuple[int, ...]
+    moves: int
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedOut:
+    """A plan that has been carried out on a copy of the cluster.
+
+    Attributes:
+        placed: the pods to place that have a node at the end -> the node.
+    """
+
+    moves: Sequence[Move]
+    placed: Mapping[str, str]
+    score: Score
+
+
 @dataclass(slots=True)
 class Findings:
     """The result of a search, also of one that was interrupted.
 
     Attributes:
-        plan: the smallest plan found, carried out; None if none was found.
-        bound: no plan has fewer moves; 0 if nothing is known.
-        proof: why no plan can exist; None if that is not proved.
-        is_complete: True if the search has ended because there is nothing left to try. Without a plan and without a
-            proof, an arrangement of the pods exists, but no order of evictions leads to it.
+        plan: the best plan found, which may have no moves; None if not even the scheduler may act without a move.
+        unmoved: how many pods are placed without a move, by priority as in `Score`.
+        levels: the priorities of the pods to place, from the highest, and how many of them are to be placed.
+        at_most: no plan places more pods, by priority: the first number that differs from a plan's is the larger one.
+        bound: no plan that places as much as is known to be possible has fewer moves; 0 if nothing is known.
+        proof: why no plan can place everything; None if that is not proved.
+        is_complete: True if the search has ended because there is nothing left to try: no plan is better. Without a
+            proof, an arrangement of the pods that places more exists, but no order of evictions leads to it.
         is_interrupted: True if a signal has ended the search; `plan` is the best plan until then.
         preempted: the pods that the scheduler preempts before any move.
         kept: reason -> the number of pods that no plan may evict for it.
         movable: the number of pods that a plan may evict.
     """
 
-    plan: PlanTrial | None = None
+    plan: CarriedOut | None = None
+    unmoved: Sequence[int] = ()
+    levels: Mapping[int, int] = field(default_factory=dict)
+    at_most: Sequence[int] = ()
     bound: int = 0
     proof: str | None = None
     is_complete: bool = False
@@ -67,6 +107,11 @@ class Findings:
     preempted: Sequence[Eviction] = ()
     kept: dict[str, int] = field(default_factory=dict)
     movable: int = 0
+
+    @property
+    def places_all(self) -> bool:
+        """True if the plan places every pod that was to be placed."""
+        return self.plan is not None and self.plan.score.placed == tuple(self.levels.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +174,13 @@ class _Search:
         """The pods that have to leave the nodes of `emptied`, the largest first."""
         self._rules = rules
         self._base = state.copy()
+        self._priorities: dict[str, int] = {}
+        self._checkpoint = Checkpoint(self._base)
         self._movable: dict[str, PodInfo] = {}
+        self._already: Sequence[int] = ()
+        """How many pods to place have a node before the relaxed problem, by priority as in `Score`."""
+        self._excluded: list[Sequence[PodInfo]] = []
+        """The evictions of the relaxed problem that have been tried in every order."""
         self.findings = Findings()
 
     def run(self) -> Findings:
@@ -137,24 +188,53 @@ class _Search:
         try:
             self._settle()
             findings.proof = self._find_leaving()
-            if findings.proof is not None or self._is_plan(self._carried_out(self._leaving)):
+            self._priorities = {key: info.priority for key, info in self._all_targets().items()}
+            counts = Counter(self._priorities.values())
+            findings.levels = {priority: counts[priority] for priority in sorted(counts, reverse=True)}
+            findings.at_most = tuple(findings.levels.values())
+            self._checkpoint = Checkpoint(self._base)
+            self._carry_out(self._leaving)
+            findings.unmoved = findings.plan.score.placed if findings.plan else (0,) * len(counts)
+            if findings.places_all or findings.proof is not None:
                 findings.is_complete = True
                 return findings
-            self._find_movable()
-            problem = self._problem()
-            is_stuck = not (self._movable or self._leaving)
-            findings.proof = self._gated() or problem.shortage() or (_NONE_MOVABLE if is_stuck else None)
-            findings.bound = len(self._leaving)
-            if findings.proof is not None:
-                findings.is_complete = True
-            elif findings.bound <= self._limits.moves:
-                self._try_nodes()
-                self._ask_solver(problem)
+            self._search()
         except INTERRUPTIONS:
-            if findings.plan is None:
+            if findings.plan is None or not findings.plan.moves:
                 raise
             findings.is_interrupted = True
+        finally:
+            if findings.is_complete and findings.plan is not None:
+                findings.at_most = findings.plan.score.placed
         return findings
+
+    def _search(self) -> None:
+        findings = self.findings
+        self._checkpoint.restore()
+        self._find_movable()
+        problem = self._problem()
+        waiting = Counter(info.priority for each in problem.classes for info in each.waiting)
+        self._already = [count - waiting[priority] for priority, count in findings.levels.items()]
+        hopeless = _hopeless(problem)
+        problem = problem.after((), hopeless)
+        shortage = problem.shortage()
+        count = sum(each.targets for each in problem.classes)
+        is_stuck = not (self._movable or self._leaving)
+        findings.proof = next(iter(hopeless.values()), shortage or (_NONE_MOVABLE if is_stuck else None))
+        findings.is_complete = is_stuck or count == 0 or (count == 1 and shortage is not None)
+        if self._emptied:
+            findings.is_complete = findings.proof is not None
+            findings.bound = len(self._leaving)
+        if findings.is_complete:
+            return
+        if not self._leaving:
+            self._try_nodes(problem)
+        if findings.proof is None and not self._leaving:
+            known = len(findings.plan.moves) if findings.plan and findings.places_all else self._limits.moves + 1
+            findings.bound = self._least(problem, known)
+            findings.is_complete = findings.places_all and findings.bound >= known
+        if not findings.is_complete:
+            self._ask_solver(problem)
 
     def _settle(self) -> None:
         """Cordons the nodes to empty, and lets the scheduler run until it has nothing left to do."""
@@ -199,129 +279,190 @@ class _Search:
         targets = [self._base.infos[key] for key in self._waiting if not self._base.infos[key].pod.node_name]
         return RelaxedProblem(state, [*targets, *self._created, *leaving], list(self._movable.values()))
 
-    def _gated(self) -> str | None:
-        gated = [info.pod.key for info in self._all_targets() if info.pod.spec.scheduling_gates]
-        return f"pod {gated[0]} has scheduling gates: no scheduler tries it until they are removed" if gated else None
-
     def _trial(self) -> PlanTrial:
-        return PlanTrial(self._base.copy(), self._seed, self._now)
+        self._checkpoint.restore()
+        return PlanTrial(self._base, self._seed, self._now)
 
-    def _carried_out(self, keys: Sequence[str]) -> PlanTrial | None:
-        """Returns the cluster after the moves in this order; None if one of them is refused."""
+    def _carry_out(self, keys: Sequence[str]) -> Score | None:
+        """Carries the moves out in this order, and notes the plan if it is the best; None if a move is refused."""
         trial = self._trial()
         try:
             for key in keys:
                 trial.evict(key)
-            trial.finish(self._created)
         except MoveRefused:
             return None
-        return trial
+        return self._finish(trial)
 
-    def _is_plan(self, trial: PlanTrial | None) -> bool:
-        """Returns True if everything is placed at the end of the trial; notes it if it is the best plan so far."""
-        if trial is None or trial.unplaced(self._targets) or _movers_on(trial.state, self._emptied):
-            return False
-        best = self.findings.plan
-        if best is None or len(trial.moves) < len(best.moves):
-            self.findings.plan = trial
-        return True
-
-    def _ends_well(self, trial: PlanTrial) -> bool:
-        """Ends the trial, and returns True if it is a plan."""
+    def _finish(self, trial: PlanTrial) -> Score | None:
+        """Ends the trial, and notes the plan if it is the best so far; None if the scheduler would preempt a pod."""
         try:
             trial.finish(self._created)
         except MoveRefused:
-            return False
-        return self._is_plan(trial)
+            return None
+        return self._noted(trial)
+
+    def _noted(self, trial: PlanTrial) -> Score:
+        """Returns the score of a trial at its end, and notes it if it is the best plan so far."""
+        infos = trial.state.infos
+        placed = {key: info.pod.node_name for key in self._targets if (info := infos.get(key)) and info.pod.node_name}
+        counts = Counter(self._priorities[key] for key in placed)
+        score = Score(tuple(counts[priority] for priority in self.findings.levels), -len(trial.moves))
+        best = self.findings.plan
+        is_plan = not self._emptied or (
+            len(placed) == len(self._targets) and not _movers_on(trial.state, self._emptied)
+        )
+        if is_plan and (best is None or score > best.score):
+            self.findings.plan = CarriedOut(list(trial.moves), placed, score)
+        return score
 
     def _left_seconds(self) -> float:
         return self._ends_at - self._clock.monotonic()
 
     # ---- without a solver
 
-    def _try_nodes(self) -> None:
+    def _try_nodes(self, problem: RelaxedProblem) -> None:
         """Looks for a plan that frees room for one target after another, each on the node where that is cheapest."""
-        trial: PlanTrial | None = None if self._leaving else self._carried_out(()) or self._trial()
-        while trial is not None and not self._is_plan(trial):
-            trial = self._longer(trial)
+        moves: list[str] = []
+        score = self._carry_out(moves)
+        while score is not None and not self.findings.places_all and self._left_seconds() > 0:
+            longer = self._longer(problem, moves, score)
+            if longer is None:
+                return
+            moves, score = longer
 
-    def _longer(self, trial: PlanTrial) -> PlanTrial | None:
-        """Returns a trial with more moves that places more targets than this one; None if none is found."""
-        moves = [move.pod for move in trial.moves]
-        unplaced = set(trial.unplaced(self._targets))
-        movers = [key for key in self._movable if key not in moves]
-        rest = [info for info in self._all_targets() if info.pod.key in unplaced]
-        for victims in _cheapest(RelaxedProblem(trial.state, rest, [trial.state.infos[key] for key in movers])):
+    def _longer(self, problem: RelaxedProblem, moves: Sequence[str], score: Score) -> tuple[list[str], Score] | None:
+        """Returns more moves that place more targets, and their score; None if none are found."""
+        unplaced = self._unplaced()
+        here = problem.after(moves, [key for key in self._targets if key not in unplaced])
+        for victims in _cheapest(here):
             if self._left_seconds() <= 0:
                 return None
             keys = [*moves, *(info.pod.key for info in victims)]
-            longer = self._carried_out(keys) if len(keys) <= self._limits.moves else None
-            if longer is not None and len(longer.unplaced(self._targets)) < len(unplaced):
-                return longer
+            longer = self._carry_out(keys) if len(keys) <= self._limits.moves else None
+            if longer is not None and longer.placed > score.placed:
+                return keys, longer
         return None
 
-    def _all_targets(self) -> list[PodInfo]:
-        return [*(self._base.infos[key] for key in self._waiting), *self._created]
+    def _unplaced(self) -> set[str]:
+        infos = self._base.infos
+        return {key for key in self._targets if key not in infos or not infos[key].pod.node_name}
+
+    def _all_targets(self) -> dict[str, PodInfo]:
+        created = {info.pod.key: info for info in self._created}
+        return {key: created.get(key) or self._base.infos[key] for key in self._targets}
+
+    def _least(self, problem: RelaxedProblem, known: int) -> int:
+        """Returns a lower bound for the moves of a plan that places everything; `known` moves are enough."""
+        return max(_least_moves(problem, each, known) for each in problem.classes if each.targets)
 
     # ---- with a solver
 
     def _ask_solver(self, problem: RelaxedProblem) -> None:
-        """Tries the cheapest evictions of the relaxed problem until some work, or until there are none left."""
+        """Asks the solver for plans with few moves first, because that leaves most of a large cluster out."""
         if not (self._limits.uses_solver and solver.is_installed()):
             return
         findings = self.findings
-        model = Solver(problem, self._seed)
-        excluded = False
-        while (left := self._left_seconds()) > 0:
-            solution = model.solve(left)
+        last = len(findings.plan.moves) - 1 if findings.places_all and findings.plan else self._limits.moves
+        last -= len(self._leaving)
+        if last < 0:
+            return
+        self._checkpoint.restore()
+        if len(problem.nodes) > _MOST_NODES_AT_ONCE and findings.proof is None and not self._leaving:
+            for most in range(findings.bound, last):
+                if self._ask(problem, most, is_last=False):
+                    return
+                if not self._excluded:
+                    findings.bound = most + 1
+        self._ask(problem, last, is_last=True)
+
+    def _ask(self, problem: RelaxedProblem, most: int, *, is_last: bool) -> bool:
+        """Tries the best evictions of the relaxed problem until the rest promises nothing better than the best plan.
+
+        Args:
+            most: the most evictions.
+            is_last: False to try only to place everything, because more evictions are tried later.
+
+        Returns:
+            True if the search is to end.
+        """
+        findings = self.findings
+        is_whole = len(problem.nodes) <= _MOST_NODES_AT_ONCE
+        model = Solver(problem, findings.levels, self._seed, most, is_whole=is_whole)
+        for evicted in self._excluded:
+            model.exclude(evicted)
+        while self._left_seconds() > 0:
+            best = findings.plan.score if findings.plan is not None else None
+            known = best.placed if best is not None else findings.unmoved
+            rest = [a - b for a, b in zip(known, self._already, strict=True)]
+            solution = model.solve(self._left_seconds, rest if is_last and not self._emptied else None)
+            if is_last and not (model.fits_all or self._excluded or findings.places_all or findings.proof):
+                self._prove_that_not_all_fit(problem)
             if solution is None:
-                findings.is_complete = True
-                if findings.plan is None and not excluded:
-                    findings.proof = _BY_SOLVER
-                return
-            findings.bound = max(findings.bound, solution.bound + len(self._leaving))
-            best = findings.plan
-            if best is not None and findings.bound >= len(best.moves):
-                findings.is_complete = True
-                return
-            if findings.bound > self._limits.moves:
-                return
+                findings.is_complete = is_last and (is_whole or not self._excluded)
+                return is_last
+            self._note_bounds(solution)
             if isinstance(solution, Unsolved):
-                return
-            tried_all = self._try_orders([*(info.pod.key for info in solution.evicted), *self._leaving])
+                return True
+            score = self._promised(solution)
+            if best is not None and best >= score:
+                findings.is_complete = is_whole or not self._excluded
+                return True
+            tried_all = self._try_orders(solution, score)
             if tried_all is None:
                 findings.is_complete = solution.is_best
-                return
             if not tried_all:
-                return
+                return True
             model.exclude(solution.evicted)
-            excluded = True
+            self._excluded.append(solution.evicted)
+        return True
 
-    def _try_orders(self, keys: Sequence[str]) -> bool | None:
+    def _promised(self, solution: Solution) -> Score:
+        """Returns the score of the best plan that the relaxed problem allows."""
+        placed = tuple(a + b for a, b in zip(solution.placed, self._already, strict=True))
+        return Score(placed, -solution.bound - len(self._leaving))
+
+    def _note_bounds(self, solution: Solution | Unsolved) -> None:
+        findings = self.findings
+        if isinstance(solution, Solution) and not self._excluded:
+            findings.at_most = self._promised(solution).placed
+        if isinstance(solution, Unsolved) or self._promised(solution).placed == findings.at_most:
+            findings.bound = max(findings.bound, solution.bound + len(self._leaving))
+
+    def _prove_that_not_all_fit(self, problem: RelaxedProblem) -> None:
+        """Asks whether all pods have room at once if the number of moves does not matter."""
+        found = Solver(problem, self.findings.levels, self._seed).solve(self._left_seconds, None)
+        if found is None:
+            self.findings.proof = _BY_SOLVER
+        else:
+            self.findings.bound = max(self.findings.bound, found.bound + len(self._leaving))
+
+    def _try_orders(self, solution: Solution, score: Score) -> bool | None:
         """Carries the evictions out in one order after another.
 
-        Returns None if one of them is a plan, True if none is, and False if there are too many orders to try all.
+        Returns None if one of them is as good as the solver says, True if none is, and False if there are too many
+        orders to try all.
         """
         attempts = 0
 
         def extend(trial: PlanTrial, rest: Sequence[str]) -> bool:
             nonlocal attempts
             if not rest:
-                return self._ends_well(trial)
+                reached = self._finish(trial)
+                return reached is not None and reached >= score
+            before = Checkpoint(self._base)
             for key in rest:
                 attempts += 1
                 if attempts > _MOST_ORDERS or self._left_seconds() <= 0:
                     return False
-                longer = trial.copy()
-                try:
+                longer = trial.branch()
+                with suppress(MoveRefused):
                     longer.evict(key)
-                except MoveRefused:
-                    continue
-                if extend(longer, [other for other in rest if other != key]):
-                    return True
+                    if extend(longer, [other for other in rest if other != key]):
+                        return True
+                before.restore()
             return False
 
-        if self._is_plan(self._carried_out(keys)) or extend(self._trial(), keys):
+        if extend(self._trial(), [*(info.pod.key for info in solution.evicted), *self._leaving]):
             return None
         return attempts <= _MOST_ORDERS and self._left_seconds() > 0
 
@@ -342,20 +483,90 @@ def _largest_first(infos: Sequence[PodInfo], state: ClusterState) -> list[PodInf
     return sorted(infos, key=lambda info: (-share(info), info.pod.key))
 
 
-def _cheapest(problem: RelaxedProblem) -> Iterator[Sequence[PodInfo]]:
-    """Yields sets of pods whose eviction frees a node for one of the targets, the smallest sets first."""
-    choices: list[tuple[int, int, int, list[PodInfo]]] = []
+def _hopeless(problem: RelaxedProblem) -> dict[str, str]:
+    """Returns the pods that no plan places, however few others there are, each with the reason."""
+    freed = problem.freed()
+    reasons: dict[str, str] = {}
     for pods in problem.classes:
-        for place in pods.allowed.tolist() if pods.targets else ():
-            victims = _victims(problem, pods, place)
-            if victims:
-                choices.append((len(victims), sum(info.priority for info in victims), place, victims))
-    choices.sort(key=lambda choice: choice[:3])
-    for _, _, _, victims in islice(choices, _MOST_NODES_TRIED):
-        yield victims
+        for info in pods.waiting:
+            if reason := _gated(info) or problem.too_large(pods, freed):
+                reasons[info.pod.key] = reason
+    return reasons
 
 
-def _victims(problem: RelaxedProblem, pods: PodClass, place: int) -> list[PodInfo]:
+def _gated(info: PodInfo) -> str | None:
+    if not info.pod.spec.scheduling_gates:
+        return None
+    return f"pod {info.pod.key} has scheduling gates: no scheduler tries it until they are removed"
+
+
+def _least_moves(problem: RelaxedProblem, pods: PodClass, known: int) -> int:
+    """Returns a lower bound for the evictions that make room for all pods to place of a class, if `known` are enough.
+
+    For each number of pods, no more nodes matter than pods are to be placed: those where the fewest have to go.
+    """
+    count = min(pods.targets, _MOST_COUNTED)
+    by_number = [problem.fewest(pods, number) for number in range(1, count + 1)]
+    nodes = {place for fewest in by_number for place in np.argsort(fewest, kind="stable")[:count].tolist()}
+    if count == 1:
+        return int(problem.fewest_exactly(pods, min(known, int(by_number[0].min()) + _MOST_ADDED) - 1).min())
+    least = [0, *([UNREACHABLE] * count)]
+    for place in nodes:
+        costs = [0, *(int(fewest[place]) for fewest in by_number)]
+        least = [min(least[n - more] + costs[more] for more in range(n + 1)) for n in range(count + 1)]
+    return least[count]
+
+
+def _cheapest(problem: RelaxedProblem) -> Iterator[Sequence[PodInfo]]:
+    """Yields sets of pods whose eviction frees a node for one of the targets.
+
+    The targets of the highest priority come first, and for each of them the smallest sets.
+    """
+    rooms = _Rooms(problem)
+    for pods in sorted(problem.classes, key=lambda each: -each.first.priority):
+        if not pods.targets:
+            continue
+        fewest = problem.fewest(pods)
+        places = [place for place in np.argsort(fewest, kind="stable").tolist() if 0 < fewest[place] < UNREACHABLE]
+        choices: list[tuple[int, int, Sequence[int], int, list[PodInfo]]] = []
+        for place in places[:_MOST_NODES_LOOKED_AT]:
+            for victims in _victims(problem, pods, place, int(fewest[place])):
+                victims.sort(key=rooms.of)
+                stuck = sum(not rooms.of(info) for info in victims)
+                ranks = sorted((info.priority for info in victims), reverse=True)
+                choices.append((len(victims) + stuck, stuck, ranks, place, victims))
+        choices.sort(key=lambda choice: choice[:4])
+        yield from (choice[-1] for choice in choices[:_MOST_NODES_TRIED])
+
+
+class _Rooms:
+    """Counts, for each pod that may be evicted, the nodes on which its replacement has room now."""
+
+    def __init__(self, problem: RelaxedProblem) -> None:
+        self._problem = problem
+        self._class_of = {info.pod.key: each for each in problem.classes for _, info in each.all_movers}
+        self._rooms: dict[int, int] = {}
+
+    def of(self, info: PodInfo) -> int:
+        pods = self._class_of[info.pod.key]
+        if id(pods) not in self._rooms:
+            self._rooms[id(pods)] = self._problem.places_with_room(pods)
+        return self._rooms[id(pods)]
+
+
+def _victims(problem: RelaxedProblem, pods: PodClass, place: int, fewest: int) -> list[list[PodInfo]]:
+    """Returns the best of the smallest sets of movable pods of a node that free enough for one pod of the class."""
+    for size in range(fewest, fewest + 2):
+        sets = problem.victims(pods, place, size)
+        if sets is None:
+            break
+        if sets:
+            return sets[:_MOST_SETS_OF_A_NODE]
+    few = _few_victims(problem, pods, place)
+    return [few] if few else []
+
+
+def _few_victims(problem: RelaxedProblem, pods: PodClass, place: int) -> list[PodInfo]:
     """Returns few movable pods of a node that free enough for one pod of the class; none if all are not enough."""
     short = pods.takes - problem.free[:, place]
     movers = [(each.frees, info) for each in problem.classes for info in each.movers.get(place, ())]

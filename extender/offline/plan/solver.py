@@ -5,18 +5,23 @@ HiGHS was chosen over OR-Tools because it is a tenth of the size and needs nothi
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import pairwise
 
-from extender.offline.plan.model import RelaxedProblem
+import numpy as np
+from numpy.typing import NDArray
+
+from extender.offline.plan.model import UNREACHABLE, Ints, RelaxedProblem
 from extender.table import PodInfo
 
 MISSING = "no solver is installed (pip install 'podseat[plan]'), so there may be a plan with fewer moves"
 _MOST_RANKS = 9
 _COUNTED_MOVES = 200
+_MOST_COUNTED = 8
 _POLL_SECONDS = 0.02
 _Row = tuple[dict[int, float], float, float]
 """Coefficients by column, lower and upper bound."""
@@ -28,22 +33,26 @@ def is_installed() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """The cheapest evictions that satisfy the relaxed problem and have not been excluded.
+    """The best evictions that satisfy the relaxed problem and have not been excluded.
 
     Attributes:
         evicted: the pods to evict.
-        bound: no plan that has not been excluded has fewer moves.
-        is_best: True if the solver has proved that no cheaper evictions satisfy the problem.
+        homes: pod to evict -> the node to which it goes in the relaxed problem, if only few nodes can take it.
+        placed: how many of the pods to place have room then, by priority, from the highest.
+        bound: no plan that places as many has fewer moves.
+        is_best: True if the solver has proved that no evictions are better.
     """
 
     evicted: Sequence[PodInfo]
+    homes: Mapping[str, str]
+    placed: Sequence[int]
     bound: int
     is_best: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Unsolved:
-    """The time ended before a solution was found. No plan that has not been excluded has fewer than `bound` moves."""
+    """The time ended before a solution was found. No plan that places everything has fewer than `bound` moves."""
 
     bound: int
 
@@ -51,11 +60,31 @@ class Unsolved:
 class Solver:
     """A relaxed problem in HiGHS, from which solutions can be excluded one after another.
 
-    The columns are: for each class and node, a binary number for each pod that may be evicted, and the number of new
-    pods of the class on each node. A pod of high priority costs more, but always less than one more eviction.
+    The columns are: for each class and node, a binary number for each pod that may be evicted; the number of new pods
+    of the class on each node; and the number of pods to place that have room. A pod of high priority costs more, but
+    always less than one more eviction.
+
+    Unless the problem is asked for as a whole, what cannot matter for `most_moves` evictions is left out: a node if
+    more evictions than that would be needed to make room on it for a pod that has to go somewhere; for an evicted pod
+    on another node than those of the pods to place, these evictions come on top of theirs. And the class of an evicted
+    pod is left out if it has room on so many nodes that each pod of a plan can have one of its own.
+
+    Args:
+        levels: the priorities of the pods to place, from the highest.
+        most_moves: the most evictions; None for any number.
+        is_whole: True to leave nothing out. Otherwise solutions with evictions that make no room are missing, which
+            matters only once a solution is excluded: the scheduler's other rules may need such an eviction.
     """
 
-    def __init__(self, problem: RelaxedProblem, seed: int) -> None:
+    def __init__(
+        self,
+        problem: RelaxedProblem,
+        levels: Iterable[int],
+        seed: int,
+        most_moves: int | None = None,
+        *,
+        is_whole: bool = True,
+    ) -> None:
         import highspy
 
         self._highspy = highspy
@@ -69,51 +98,146 @@ class Solver:
         ):
             self._model.setOptionValue(option, value)
         self._model.HandleKeyboardInterrupt = True
+        self._problem = problem
+        self._classes = problem.classes
         priorities = sorted({info.priority for each in problem.classes for _, info in each.all_movers})
-        ranks = {priority: rank * _MOST_RANKS // len(priorities) for rank, priority in enumerate(priorities)}
-        self._most_rank = max(ranks.values(), default=0)
+        self._ranks = {priority: rank * _MOST_RANKS // len(priorities) for rank, priority in enumerate(priorities)}
+        self._most_rank = max(self._ranks.values(), default=0)
         self._unit = 1 + self._most_rank * _COUNTED_MOVES
         self._costs: list[float] = []
         self._uppers: list[float] = []
         self._evictions: dict[tuple[int, int], list[int]] = {}
         """(class, node) -> the columns of its evictions; the first is 1 if at least one pod leaves, and so on."""
-        self._arrivals: list[dict[int, int]] = []
-        freed = problem.freed()
-        self._classes = problem.classes
-        for number, pods in enumerate(problem.classes):
-            for place, infos in pods.movers.items():
-                cost = self._unit + ranks[infos[0].priority]
-                self._evictions[number, place] = [self._column(cost, 1) for _ in infos]
-            total = pods.targets + sum(map(len, pods.movers.values()))
-            fitting = [p for p in pods.allowed.tolist() if (freed[:, p] >= pods.takes).all()]
-            self._arrivals.append({place: self._column(0, total) for place in fitting})
-        self._pass(list(self._rows(problem)))
+        self._arrivals: dict[int, dict[int, int]] = {}
+        self._placed: dict[int, int] = {}
+        """class -> the column of the number of its pods to place that have room."""
+        self._fewest: dict[int, Ints] = {}
+        """class whose arrivals are counted -> how many evictions make room for one of its pods: int64[node]."""
+        self._fits_all: bool | None = None
+        self._add_columns(UNREACHABLE - 1 if is_whole or most_moves is None else most_moves, is_whole=is_whole)
+        rows = list(self._rows(most_moves))
+        rows.append((dict.fromkeys(itertools.chain(*self._evictions.values()), 1.0), 0, most_moves or math.inf))
+        self._levels: list[tuple[int, dict[int, float]]] = []
+        """For each priority of the pods to place, from the highest: a row, and the columns of what is placed."""
+        for level in levels:
+            columns = {self._placed[n]: 1.0 for n in self._placed if self._classes[n].first.priority == level}
+            self._levels.append((len(rows), columns))
+            rows.append((columns, 0, math.inf))
+        self._pass(rows)
+        for column in self._placed.values():
+            self._model.changeColBounds(column, self._uppers[column], self._uppers[column])
 
     def _column(self, cost: float, upper: int) -> int:
         self._costs.append(cost)
         self._uppers.append(upper)
         return len(self._costs) - 1
 
-    def _rows(self, problem: RelaxedProblem) -> Iterator[_Row]:
-        """Yields the constraints: every pod that leaves or waits arrives somewhere, and no node holds too much."""
-        present: list[list[int]] = [[] for _ in problem.nodes]
+    def _add_columns(self, most: int, *, is_whole: bool) -> None:
+        problem = self._problem
+        freed = problem.freed()
+        near = self._near(most, is_whole=is_whole)
+        useful = np.any([(self._fewest[number] > 0) & each for number, each in near.items()], axis=0)
         for number, pods in enumerate(self._classes):
-            flow = dict.fromkeys(self._arrivals[number].values(), 1.0)
+            may_leave = is_whole or number not in near or near[number].any()
+            for place, infos in pods.movers.items():
+                if (is_whole or useful[place]) and may_leave:
+                    cost = self._unit + self._ranks[infos[0].priority]
+                    self._evictions[number, place] = [self._column(cost, 1) for _ in infos]
+        for number in sorted(near):
+            pods = self._classes[number]
+            total = pods.targets + sum(len(self._evictions.get((number, place), ())) for place in pods.movers)
+            places = pods.allowed[near[number][pods.allowed]]
+            fitting = places[(freed[:, places] >= pods.takes[:, np.newaxis]).all(axis=0)].tolist()
+            self._arrivals[number] = {place: self._column(0, total) for place in fitting}
+            if pods.targets:
+                self._placed[number] = self._column(0, pods.targets)
+
+    def _near(self, most: int, *, is_whole: bool) -> dict[int, NDArray[np.bool_]]:
+        """Returns the nodes on which pods may arrive, for each class whose arrivals are counted.
+
+        A pod to place may arrive where at most `most` evictions are needed for it. At least as many evictions as the
+        cheapest of these nodes needs are for the pods to place. The others may make room for evicted pods, elsewhere,
+        and what they spend there is not left for the pods that leave these nodes in turn.
+        """
+        problem, near = self._problem, dict[int, NDArray[np.bool_]]()
+        if is_whole:
+            self._fewest = {number: problem.fewest(pods) for number, pods in enumerate(self._classes)}
+            return {number: fewest < UNREACHABLE for number, fewest in self._fewest.items()}
+        for number, pods in enumerate(self._classes):
+            if pods.targets:
+                self._fewest[number] = problem.fewest_exactly(pods, most)
+                near[number] = self._fewest[number] <= most
+        is_target = np.any([(self._fewest[number] > 0) & each for number, each in near.items()], axis=0)
+        beside = most - min((int(self._fewest[number].min()) for number in near), default=0)
+        arriving = sum(each.targets for each in self._classes) + 2 * most
+        left = np.where(is_target, beside, -1)
+        leaving = [number for number, each in enumerate(self._classes) if problem.places_with_room(each) < arriving]
+        budgets: dict[int, int] = {}
+        is_growing = beside >= 0
+        while is_growing:
+            is_growing = False
+            for number in leaving:
+                budget = max((int(left[place]) for place in self._classes[number].movers), default=-1)
+                if budget <= budgets.get(number, -1):
+                    continue
+                budgets[number], is_growing = budget, True
+                if number not in self._fewest:
+                    self._fewest[number] = problem.fewest(self._classes[number])
+                fewest = self._fewest[number]
+                reached = (fewest <= budget) | (is_target & (fewest < most))
+                near[number] = near.get(number, False) | reached
+                spent = np.where((fewest > 0) & (fewest <= budget), budget - fewest, -1)
+                left = np.maximum(left, spent)
+        return near
+
+    def _rows(self, most_moves: int | None) -> Iterator[_Row]:
+        """Yields the constraints: every pod that leaves or waits arrives somewhere, and no node holds too much."""
+        problem = self._problem
+        present: list[list[int]] = [[] for _ in problem.nodes]
+        for (number, place), columns in self._evictions.items():
+            yield from (({one: 1.0, following: -1.0}, 0.0, math.inf) for one, following in pairwise(columns))
+            present[place].append(number)
+        for number, arrivals in self._arrivals.items():
+            pods = self._classes[number]
+            flow = dict.fromkeys(arrivals.values(), 1.0)
             for place in pods.movers:
-                columns = self._evictions[number, place]
-                flow |= dict.fromkeys(columns, -1.0)
-                yield from (({one: 1.0, following: -1.0}, 0.0, math.inf) for one, following in pairwise(columns))
-            yield flow, pods.targets, pods.targets
-            for place in sorted(self._arrivals[number].keys() | pods.movers.keys()):
-                present[place].append(number)
-        for place, numbers in enumerate(present):
-            if any(place in self._arrivals[number] for number in numbers):
-                yield from self._resource_rows(problem, place, numbers)
+                flow |= dict.fromkeys(self._evictions.get((number, place), ()), -1.0)
+            if pods.targets:
+                flow[self._placed[number]] = -1.0
+            yield flow, 0, 0
+            for place in arrivals:
+                if (number, place) not in self._evictions:
+                    present[place].append(number)
+        for place in sorted({place for arrivals in self._arrivals.values() for place in arrivals}):
+            yield from self._resource_rows(problem, place, present[place])
+        on_node: dict[int, list[int]] = {}
+        for (_, place), columns in self._evictions.items():
+            on_node.setdefault(place, []).extend(columns)
+        for number in self._arrivals:
+            yield from self._shares(number, on_node, UNREACHABLE if most_moves is None else most_moves)
+        yield from self._port_rows(problem, present)
+
+    def _port_rows(self, problem: RelaxedProblem, present: Sequence[Sequence[int]]) -> Iterator[_Row]:
         for (port, place), used in problem.ports.items():
             users = [number for number in present[place] if port in self._classes[number].first.host_ports]
             row = self._change(place, dict.fromkeys(users, (1, 1)))
             if any(value > 0 for value in row.values()):
                 yield row, -math.inf, max(1 - used, 0)
+
+    def _shares(self, number: int, on_node: Mapping[int, Sequence[int]], most: int) -> Iterator[_Row]:
+        """Yields, for each node, how many evictions each arriving pod of the class needs at least.
+
+        Integers satisfy it anyway, but without it the solver may spread a pod over many nodes, and proves little.
+        """
+        pods, fewest = self._classes[number], self._fewest[number]
+        count = pods.targets + min(most, sum(map(len, pods.movers.values())))
+        if count <= _MOST_COUNTED:
+            others = (self._problem.fewest(pods, count) / count for count in range(2, count + 1))
+            shares = np.min([fewest, *others], axis=0)
+            for place, column in self._arrivals[number].items():
+                if shares[place] > 0:
+                    row = dict.fromkeys(on_node.get(place, ()), 1.0)
+                    yield {**row, column: -float(shares[place])}, 0.0, math.inf
 
     def _resource_rows(self, problem: RelaxedProblem, place: int, numbers: Sequence[int]) -> Iterator[_Row]:
         """Yields a constraint for each resource of a node, divided by the greatest common divisor of all amounts."""
@@ -131,15 +255,13 @@ class Solver:
         """Returns the coefficients of what arrives on a node minus what leaves it; class -> (takes, frees)."""
         row: dict[int, float] = {}
         for number, (takes, frees) in amounts.items():
-            if takes and place in self._arrivals[number]:
+            if takes and place in self._arrivals.get(number, ()):
                 row[self._arrivals[number][place]] = takes
             if frees:
                 row |= dict.fromkeys(self._evictions.get((number, place), ()), -float(frees))
         return row
 
     def _pass(self, rows: Sequence[_Row]) -> None:
-        import numpy as np
-
         highspy = self._highspy
         lp = highspy.HighsLp()
         lp.num_col_ = len(self._costs)
@@ -159,10 +281,65 @@ class Solver:
         lp.a_matrix_.value_ = np.array(values, float)
         self._model.passModel(lp)
 
-    def solve(self, seconds: float) -> Solution | Unsolved | None:
-        """Returns the cheapest evictions that are not excluded; None if it is proved that there are none."""
+    @property
+    def fits_all(self) -> bool | None:
+        """False if it is proved that not all pods have room at once; None if that is not known."""
+        return self._fits_all
+
+    def solve(self, left_seconds: Callable[[], float], at_least: Sequence[int] | None) -> Solution | Unsolved | None:
+        """Returns the best evictions that are not excluded; None if there are none.
+
+        The best place the most pods of the highest priority, then of the next, and so on; and among these, they are
+        the cheapest. The first attempt is to place everything.
+
+        Args:
+            at_least: how many pods a known plan places, by priority; None to try only to place everything.
+        """
+        if self._fits_all is not False:
+            if (found := self._cheapest(left_seconds())) is not None:
+                self._fits_all = True
+                return found
+            self._fits_all = False
+            for column in self._placed.values():
+                self._model.changeColBounds(column, 0, self._uppers[column])
+        if at_least is None:
+            return None
+        for row, _ in self._levels:
+            self._model.changeRowBounds(row, 0, math.inf)
+        is_better = False
+        for (row, columns), known in zip(self._levels, at_least, strict=True):
+            most = self._most(columns, left_seconds())
+            if most is None or (0 <= most < known and not is_better):
+                return None
+            if most < 0:
+                return Unsolved(0)
+            self._model.changeRowBounds(row, most, math.inf)
+            is_better = is_better or most > known
+        return self._cheapest(left_seconds())
+
+    def _most(self, columns: Mapping[int, float], seconds: float) -> int | None:
+        """Returns how many of the pods have room at once; None if nothing is left, -1 if the time ended before."""
+        self._set_costs(dict.fromkeys(columns, -1.0))
+        self._limit(seconds)
+        self._run()
+        status, statuses = self._model.getModelStatus(), self._highspy.HighsModelStatus
+        most = round(-self._model.getInfo().objective_function_value) if status == statuses.kOptimal else -1
+        self._set_costs(dict(enumerate(self._costs)))  # forgets the status
+        return None if status == statuses.kInfeasible else most
+
+    def _set_costs(self, costs: Mapping[int, float]) -> None:
+        count = len(self._costs)
+        values = np.zeros(count)
+        values[list(costs)] = list(costs.values())
+        self._model.changeColsCost(count, np.arange(count, dtype=np.int32), values)
+
+    def _limit(self, seconds: float) -> None:
+        self._model.setOptionValue("time_limit", self._model.getRunTime() + max(seconds, 0.01))
+
+    def _cheapest(self, seconds: float) -> Solution | Unsolved | None:
+        """Returns the cheapest evictions that satisfy the rows; None if none do."""
         model, statuses = self._model, self._highspy.HighsModelStatus
-        model.setOptionValue("time_limit", model.getRunTime() + max(seconds, 0.01))
+        self._limit(seconds)
         self._run()
         status, info = model.getModelStatus(), model.getInfo()
         if status == statuses.kInfeasible:
@@ -170,13 +347,28 @@ class Solver:
         bound = self._moves_of(info.mip_dual_bound)
         if info.primal_solution_status != self._highspy.SolutionStatus.kSolutionStatusFeasible:
             return Unsolved(bound)
-        values = model.getSolution().col_value
+        values = [round(value) for value in model.getSolution().col_value]
         evicted: list[PodInfo] = []
         for (number, place), columns in self._evictions.items():
-            count = sum(round(values[column]) for column in columns)
+            count = sum(values[column] for column in columns)
             evicted += self._classes[number].movers[place][:count]
+        placed = [sum(values[column] for column in columns) for _, columns in self._levels]
         is_best = status == statuses.kOptimal
-        return Solution(evicted, max(bound, len(evicted)) if is_best else bound, is_best)
+        bound = max(bound, len(evicted)) if is_best else bound
+        return Solution(evicted, self._homes(evicted, values), placed, bound, is_best)
+
+    def _homes(self, evicted: Sequence[PodInfo], values: Sequence[int]) -> dict[str, str]:
+        """Returns the nodes to which evicted pods go; a pod gets its own node only if there is no other for it."""
+        keys = {info.pod.key for info in evicted}
+        homes: dict[str, str] = {}
+        for number, arrivals in self._arrivals.items():
+            names = [self._problem.nodes[p] for p, column in arrivals.items() for _ in range(values[column])]
+            for _, info in self._classes[number].all_movers:
+                if info.pod.key in keys and names:
+                    chosen = next((name for name in names if name != info.pod.node_name), names[0])
+                    names.remove(chosen)
+                    homes[info.pod.key] = chosen
+        return homes
 
     def _run(self) -> None:
         """Solves in another thread, so that signals reach the main thread: Ctrl-C, and the limit of a question."""
@@ -196,8 +388,6 @@ class Solver:
 
     def exclude(self, evicted: Sequence[PodInfo]) -> None:
         """Excludes a solution, and all that evict as many pods of each class from each node."""
-        import numpy as np
-
         keys = {info.pod.key for info in evicted}
         columns, values, ones = [], [], 0
         for (number, place), of_place in self._evictions.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from random import Random
 
@@ -123,6 +124,45 @@ def longer(level: list[PlanTrial], movable: Sequence[str]) -> list[PlanTrial]:
 
 def _is_empty(trial: PlanTrial, names: Sequence[str]) -> bool:
     return all(is_pinned(info.pod) for name in names for info in trial.state.pods_on(name))
+
+
+def with_more_targets(objects: list[Object], seed: int) -> tuple[list[Object], list[str]]:
+    """Returns the cluster with one or two more pods that wait, of other priorities, and the names of all of them."""
+    random = Random(f"more {seed}")
+    more = [
+        make_pod(f"target-{number}").label(app=random.choice("xyz")).req(cpu=str(random.randint(1, 4)))
+        for number in range(random.randint(1, 2))
+    ]
+    for pod in more:
+        pod.priority(random.choice((0, 5, 5, 9))).preemption_policy("Never")
+        _restrict(random, pod)
+    return [*objects, *(pod.obj() for pod in more)], [TARGET, *(f"default/target-{n}" for n in range(len(more)))]
+
+
+def best_score(objects: list[Object], targets: list[str]) -> tuple[tuple[int, ...], int]:
+    """Returns how many targets the best sequence of evictions places, by priority, and minus its length."""
+    base = base_of(objects)
+    movable = movable_in(base)
+    priorities = {key: base.infos[key].priority for key in targets}
+    levels = sorted(set(priorities.values()), reverse=True)
+    best: tuple[tuple[int, ...], int] = ((), 0)
+    everything = tuple(sum(each == level for each in priorities.values()) for level in levels)
+    reached = [PlanTrial(base, 0, NOW)]
+    while reached and best[0] != everything:
+        for trial in reached:
+            ended = trial.copy()
+            with suppress(MoveRefused):
+                ended.finish(())
+                placed = [priorities[key] for key in set(targets) - set(ended.unplaced(targets))]
+                best = max(best, (tuple(placed.count(level) for level in levels), -len(trial.moves)))
+        reached = list({_situation(each): each for each in longer(reached, movable)}.values())
+    return best
+
+
+def _situation(trial: PlanTrial) -> tuple[frozenset[tuple[str, str]], frozenset[str], frozenset[str]]:
+    """Returns all that decides what further moves do: where pods are, which have been evicted, and what is cordoned."""
+    places = frozenset((key, info.pod.node_name) for key, info in trial.state.infos.items())
+    return places, frozenset(move.pod for move in trial.moves), frozenset(trial._held)
 
 
 def _with(trial: PlanTrial, key: str) -> PlanTrial | None:

@@ -93,6 +93,25 @@ def test_all_members_of_a_group_are_placed() -> None:
     assert len({each.node for each in plan.placements}) == 2
 
 
+def test_of_several_pods_the_most_of_the_highest_priority_are_placed() -> None:
+    """Each of three pods would have room after the only possible move, but only one of them."""
+    pytest.importorskip("highspy")
+    running = [web("w1", "a", "2").obj(), web("w2", "b", "2").priority(5).obj()]
+    low = [make_pod(f"low{number}").req(cpu="3").priority(1).preemption_policy("Never").obj() for number in range(2)]
+    high = make_pod("high").req(cpu="4").priority(9).preemption_policy("Never").obj()
+    names = ("default/low0", "default/low1", "default/high")
+    plan = planned(*NODES[:2], *running, *low, high, pods=names)
+    assert (plan.outcome, plan.succeeds, plan.smallest) == ("partial", False, True)
+    assert moves(plan) == [("default/w1", "a", "b")]
+    assert [each.pod for each in plan.placements] == ["default/high"]
+    assert list(plan.unplaced) == ["default/low0", "default/low1"]
+    assert plan.to_dict()["priorities"] == [
+        {"priority": 9, "pods": 1, "unmoved": 0, "placed": 1, "atMost": 1},
+        {"priority": 1, "pods": 2, "unmoved": 0, "placed": 0, "atMost": 0},
+    ]
+    assert plan.reason is not None and "the cluster is short of" in plan.reason
+
+
 KEPT = {
     "a DaemonSet": (
         lambda _: make_pod("w1").req(cpu="2").owner("DaemonSet", "agent").node("a"),
@@ -219,11 +238,23 @@ def test_too_few_moves_are_allowed() -> None:
     assert plan.reason == "at least 2 moves would be needed, and at most 1 are allowed"
 
 
-def test_without_a_solver_nothing_is_called_the_smallest(monkeypatch: pytest.MonkeyPatch) -> None:
+DECEIVED = [
+    *(make_node(name).capacity(cpu="4", pods="10").label({ZONE: name}).obj() for name in "abc"),
+    make_pod("tied").req(cpu="2").owner("ReplicaSet", "tied-5d8f").node("a").node_selector({ZONE: "a"}).obj(),
+    *(web(f"b{number}", "b", "1").obj() for number in range(2)),
+    *(make_pod(f"d{number}").req(cpu="1").owner("DaemonSet", "d").node("c").obj() for number in range(2)),
+    BIG,
+]
+"""One move seems to be enough on node a, but its pod cannot go elsewhere."""
+
+
+def test_sums_show_without_a_solver_that_a_plan_is_the_smallest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(solver, "is_installed", lambda: False)
-    plan = planned(*NODES, web("w1", "a").obj(), web("w2", "b").obj(), web("w3", "c", "3").obj(), BIG)
-    assert (plan.outcome, plan.smallest) == ("moves", False)
-    assert solver.MISSING in plan.notes
+    proved = planned(*NODES, web("w1", "a").obj(), web("w2", "b").obj(), web("w3", "c", "3").obj(), BIG)
+    assert (proved.outcome, proved.smallest, proved.notes) == ("moves", True, [])
+    deceived = planned(*DECEIVED)
+    assert (deceived.outcome, len(deceived.moves), deceived.smallest, deceived.bound) == ("moves", 2, False, 1)
+    assert solver.MISSING in deceived.notes
 
 
 def test_a_search_without_time_finds_nothing_and_says_so() -> None:
@@ -248,10 +279,9 @@ class InterruptedClock(ManualClock):
 
 def test_an_interrupted_search_answers_with_the_best_plan_so_far() -> None:
     pytest.importorskip("highspy")
-    objects = [*NODES, web("w1", "a").obj(), web("w2", "b").obj(), web("w3", "c", "3").obj(), BIG]
-    state = Cluster.from_objects(objects)._state
-    plan = find_plan(state, ["default/big"], clock=InterruptedClock(2))  # the heuristic has ended, the solver begins
-    assert (plan.outcome, len(plan.moves), plan.smallest) == ("moves", 1, False)
+    state = Cluster.from_objects(DECEIVED)._state
+    plan = find_plan(state, ["default/big"], clock=InterruptedClock(5))  # the heuristic has ended, the solver begins
+    assert (plan.outcome, len(plan.moves), plan.smallest) == ("moves", 2, False)
     assert "interrupted: this is the best plan so far" in plan.notes
     with pytest.raises(KeyboardInterrupt):
         find_plan(state, ["default/big"], clock=InterruptedClock(1))
