@@ -1,7 +1,8 @@
 """Caches the devices that the allocator chose on each node, until the devices of the node change.
 
 Pods of one workload have equal claims, and placing a pod changes the devices of one node. So for the next pod of the
-workload, the allocator searches only that node again.
+workload, the allocator searches only that node again. A new claim that is plain enough is compared with the columns of
+all devices, and the allocator searches only the node that is chosen.
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from extender.devices.allocator import DeviceResults, NodeTimeLimit, allocate
+from extender.devices.allocator import UNTIMED, DeviceResults, NodeTimeLimit, allocate
 from extender.devices.device_requests import AllocationError, ClaimsToAllocate, claim_data
 from extender.devices.device_totals import POOLS, AllocatedState, ClassTotals, Expressions, expressions_of
 from extender.devices.inventory import INVENTORIES, Inventories, Views
+from extender.devices.plain_requests import PlainRequests, plain_request
 from extender.framework.status import Code
 from extender.model.devices import DeviceClass, ResourceClaim
 from extender.runtime.clock import NO_DEADLINE
 from extender.table import Table
-from extender.table.journal import Cursor, Journal
+from extender.table.journal import BEGINNING, Cursor, Journal
 from extender.table.labels import IntColumn, Rows
 
 FITS, _UNKNOWN = -1, -2
@@ -57,6 +59,8 @@ class Devices:
         self._class_changes = Cursor(table.journal, DeviceClass.__name__)
         self._allocations: OrderedDict[Hashable, Allocations] = OrderedDict()
         self._totals: dict[Expressions, ClassTotals] = {}
+        self._position = BEGINNING  # of the journal, after the last refresh
+        self.plain_requests = PlainRequests(self.inventories, self.allocated, table.journal)
 
     def allocations(self, claims: Sequence[ResourceClaim]) -> Allocations:
         """Returns the cache of allocations for these claims of one pod. Equal claims of other pods share the cache."""
@@ -96,16 +100,19 @@ class Devices:
 
         The decision's deadline is ignored. Changes are first marked as read, so an interruption would lose them.
         """
+        journal = self._table.journal
+        if self._position == journal.now:
+            return
         with self._table.until(NO_DEADLINE):
             changed = self.inventories.refresh()
             claimed = self.allocated.refresh()
-        journal = self._table.journal
         for pool in changed | claimed:
             note = journal.note if pool in self.inventories.pools else journal.note_removed
             note(POOLS, pool)
         for pool in claimed:
             for number in self.inventories.reaching.get(pool, ()):
                 journal.note(INVENTORIES, number)
+        self._position = journal.now
 
 
 def devices_of(table: Table) -> Devices:
@@ -125,6 +132,7 @@ class Allocations:
         self.failures: list[AllocationFailure] = []
         self._index_of: dict[AllocationFailure, int] = {}
         self.claims = claims
+        self._plain = plain_request(claims)
         self._devices = devices
         self._outcome: Rows = np.zeros(0, np.intp)
         self._results: dict[int, DeviceResults] = {}
@@ -135,8 +143,11 @@ class Allocations:
         touched = self._touched.read()
         if touched is None:
             self._outcome[:] = _UNKNOWN
+            self._results.clear()
         else:
             self._outcome[[number for number in touched if number < len(self._outcome)]] = _UNKNOWN
+            for number in touched:
+                self._results.pop(number, None)
         missing = len(self._devices.inventories.views) - len(self._outcome)
         if missing > 0:
             self._outcome = np.pad(self._outcome, (0, missing), constant_values=_UNKNOWN)
@@ -150,14 +161,33 @@ class Allocations:
         outcomes = self._outcome[numbers]
         unknown = outcomes == _UNKNOWN
         if unknown.any():
-            for number in np.unique(numbers[unknown]).tolist():
-                self._outcome[number] = self._find(number, limit)
+            missing = np.zeros(len(self._outcome), np.bool_)
+            missing[numbers[unknown]] = True
+            self._learn(np.flatnonzero(missing), limit)
             outcomes = self._outcome[numbers]
         return outcomes
 
+    def _learn(self, numbers: Rows, limit: NodeTimeLimit) -> None:
+        """Finds the outcomes for these inventories."""
+        if self._plain is not None and len(numbers) > 1 and not self._devices.inventories.fault:
+            enough, is_certain = self._devices.plain_requests.enough(self._plain, limit.decision)
+            certain = numbers[is_certain[numbers]]
+            lacking = certain[~enough[certain]]
+            self._outcome[certain] = FITS
+            for text, of_text in ((NOT_ALL, False), (INVALID_POOLS, True)):
+                failed = lacking[self._devices.plain_requests.invalid[lacking] == of_text]
+                if len(failed):
+                    self._outcome[failed] = self._failure(_lack(text))
+            numbers = numbers[~is_certain[numbers]]
+        for number in numbers.tolist():
+            self._outcome[number] = self._find(number, limit)
+
     def results(self, row: int) -> DeviceResults:
         """Returns the devices that each claim gets on the node in `row`, whose outcome must be FITS."""
-        return self._results[int(self._devices.inventories.number[row])]
+        number = int(self._devices.inventories.number[row])
+        if number not in self._results:  # the columns have shown that the devices are there, but have not chosen any
+            self._outcome[number] = self._find(number, UNTIMED)
+        return self._results[number]
 
     def best(self, row: int, find: FindBest) -> DeviceResults:
         """Returns what `find` prefers on the node in `row`, or else the same as `results`."""
@@ -169,13 +199,14 @@ class Allocations:
 
         All rows must have the outcome FITS.
         """
+        if self._plain is not None:
+            return np.zeros(len(rows), np.int64)
         numbers, positions = np.unique(self._devices.inventories.number[rows], return_inverse=True)
         scores = np.array([self._score(self._results[number]) for number in numbers.tolist()], np.int64)
         return scores[positions]
 
     def _find(self, number: int, limit: NodeTimeLimit) -> int:
         views = self._devices.inventories.views[number]
-        self._results.pop(number, None)
         if gathering := self._devices.inventories.fault:
             return self._failure(AllocationFailure(Code.ERROR, f"gather pool information: {gathering}"))
         try:
@@ -185,7 +216,7 @@ class Allocations:
             return self._failure(AllocationFailure(code, fault.text, fault.claim))
         if results is None:
             text = INVALID_POOLS if any(view.invalid for view in views) else NOT_ALL
-            return self._failure(AllocationFailure(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, text))
+            return self._failure(_lack(text))
         self._results[number] = results
         return FITS
 
@@ -204,3 +235,7 @@ class Allocations:
             for place, alternative in enumerate(alternatives)
             if alternative in taken and alternative.is_alternative
         )
+
+
+def _lack(text: str) -> AllocationFailure:
+    return AllocationFailure(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, text)

@@ -124,25 +124,10 @@ class AllocatingDevices:
         return has_room(amounts, device.spec.capacity or {}, of_others, more)
 
     def _has_counters(self, device: PoolDevice, view: PoolView) -> bool:
-        """Returns True if the pool's shared counters suffice for the device.
-
-        If any counter is below 0, no device that consumes counters of the pool is available.
-        """
         remaining = self._counters.get(view.id)
         if remaining is None:
-            remaining = self._counters[view.id] = self._remaining_counters(view)
-        wanted: Counter[CounterKey] = Counter()
-        for key, amount in device.counters:
-            wanted[key] += amount
-        return all(amount >= wanted[key] for key, amount in remaining.items())
-
-    def _remaining_counters(self, view: PoolView) -> Counter[CounterKey]:
-        remaining = Counter(view.counters)
-        for device in (*view.devices, *view.elsewhere):
-            if device.counters and self._allocated.holds(device.id):
-                for key, amount in device.counters:
-                    remaining[key] -= amount
-        return remaining
+            remaining = self._counters[view.id] = remaining_counters(view, self._allocated)
+        return has_counters(device, remaining)
 
     def _constrained(self, request: RequestData, device: PoolDevice) -> list[AttributeValue | None] | None:
         """Returns the device's value for the attribute of each constraint; None if the device violates a constraint.
@@ -206,6 +191,27 @@ class AllocatingDevices:
         if counts:
             for key, amount in device.counters:
                 self._counters[view.id][key] += sign * amount
+
+
+def remaining_counters(view: PoolView, allocated: AllocatedState) -> Counter[CounterKey]:
+    """Returns what the devices that claims have leave of the pool's shared counters, in billionths."""
+    remaining = Counter(view.counters)
+    for device in (*view.devices, *view.elsewhere):
+        if device.counters and allocated.holds(device.id):
+            for key, amount in device.counters:
+                remaining[key] -= amount
+    return remaining
+
+
+def has_counters(device: PoolDevice, remaining: Counter[CounterKey]) -> bool:
+    """Returns True if the pool's shared counters suffice for the device.
+
+    If any counter is below 0, no device that consumes counters of the pool is available.
+    """
+    wanted: Counter[CounterKey] = Counter()
+    for key, amount in device.counters:
+        wanted[key] += amount
+    return all(amount >= wanted[key] for key, amount in remaining.items())
 
 
 def keeps_away(taint: DeviceTaint, tolerations: Iterable[DeviceToleration]) -> bool:
@@ -530,20 +536,30 @@ class Allocator:
         return device.id not in view.unreachable
 
     def _consumed(self, request: RequestData, device: PoolDevice) -> Amounts | None:
-        """Returns the amounts of the device's capacity that the request takes; None if the capacity is too small."""
-        if device.amounts is not None and not request.capacity:
-            return device.amounts[0]
-        capacity = device.spec.capacity or {}
-        try:
-            domain = device.id.driver if self._allocated.behaviours.capacities_have_domains else None
-            amounts = consumed(request.capacity, capacity, fractional=self._allocated.fractional, domain=domain)
-        except CapacityError as error:
-            raise request.error(f"checking capacity for device {device.id}: {error}") from None
-        if amounts is not None and not has_room(amounts, capacity):
-            amounts = None
-        if not request.capacity:
-            device.amounts = (amounts,)
-        return amounts
+        return consumed_amounts(request, device, self._allocated)
+
+
+def consumed_amounts(request: RequestData, device: PoolDevice, allocated: AllocatedState) -> Amounts | None:
+    """Returns the amounts of the device's capacity that the request takes; None if the capacity is too small.
+
+    What claims have already is not subtracted.
+
+    Raises:
+        AllocationError: an amount cannot be used in a calculation.
+    """
+    if device.amounts is not None and not request.capacity:
+        return device.amounts[0]
+    capacity = device.spec.capacity or {}
+    try:
+        domain = device.id.driver if allocated.behaviours.capacities_have_domains else None
+        amounts = consumed(request.capacity, capacity, fractional=allocated.fractional, domain=domain)
+    except CapacityError as error:
+        raise request.error(f"checking capacity for device {device.id}: {error}") from None
+    if amounts is not None and not has_room(amounts, capacity):
+        amounts = None
+    if not request.capacity:
+        device.amounts = (amounts,)
+    return amounts
 
 
 def _too_many(request: RequestData, devices: int, before: int) -> str:

@@ -21,6 +21,7 @@ from extender.model.node import Node
 from extender.model.pod import Pod, PodResourceClaim, PodResourceClaimStatus
 from extender.model.pod_groups import PodGroup
 from extender.table import PodInfo, Table
+from extender.table.journal import BEGINNING
 from extender.table.labels import BoolColumn, Rows
 
 NAME = "DynamicResources"
@@ -69,6 +70,30 @@ class PodDeviceClaims:
 
 def pod_device_claims(pod: PodInfo, table: Table) -> PodDeviceClaims | Refusal | None:
     """Returns the claims of the pod: None if it has no claims, a Refusal if its claims exclude every node."""
+    if not pod.pod.spec.resource_claims and not table.objects.all(DeviceClass):
+        return None
+    return table.reader(_LatestClaims).of(pod)
+
+
+class _LatestClaims:
+    """Keeps the claims of one pod until the table changes, because filter, score and plan ask for the same ones."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._pod: PodInfo | None = None
+        self._position = BEGINNING
+        self._claims: PodDeviceClaims | Refusal | None = None
+
+    def of(self, pod: PodInfo) -> PodDeviceClaims | Refusal | None:
+        journal = self._table.journal
+        if pod is not self._pod or journal.now != self._position:
+            self._claims = _find_claims(pod, self._table)
+            self._pod = pod
+            self._position = journal.now
+        return self._claims
+
+
+def _find_claims(pod: PodInfo, table: Table) -> PodDeviceClaims | Refusal | None:
     backed = _backed(pod, table)
     if not pod.pod.spec.resource_claims and not backed:
         return None

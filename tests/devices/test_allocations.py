@@ -13,6 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from extender.devices import allocations
+from extender.devices.allocator import allocate
+from extender.devices.plan import DevicePlan, plan_devices
 from extender.errors import DeadlineExceeded
 from extender.framework.find_fit import find_fit
 from extender.framework.profile import Profile
@@ -91,6 +94,42 @@ def check_kept_answers(claim: Object, happened: Sequence[Change]) -> None:
         if not change.gone:
             present[key] = change.obj
         assert verdicts(table) == verdicts(table_of(*CLASSES, claim, *present.values()))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    claims("c"),
+    st.lists(slices(), max_size=4, unique_by=lambda obj: obj["metadata"]["name"]),
+    st.lists(taken(), max_size=2, unique_by=lambda obj: obj["metadata"]["name"]),
+    st.lists(rules(), max_size=1),
+)
+def test_nodes_are_judged_together_as_each_is_alone(
+    claim: Object, offered: list[Object], others: list[Object], tainting: list[Object]
+) -> None:
+    """A single node is searched; several nodes are compared by their columns, if the claim is a plain one."""
+    objects = [*CLASSES, claim, *(make_node(name).obj() for name in NODES), *offered, *others, *tainting]
+    alone = [verdicts(table_of(*objects), row=row) for row in range(len(NODES))]
+    assert verdicts(table_of(*objects)) == {name: reason for found in alone for name, reason in found.items()}
+
+
+def test_a_plain_claim_is_searched_for_on_the_chosen_node_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    searches = []
+
+    def counted(*args: Any) -> Any:
+        searches.append(args)
+        return allocate(*args)
+
+    monkeypatch.setattr(allocations, "allocate", counted)
+    claim = make_claim("c", make_request("r", "gpu", f"{ATTRIBUTES}.rank == 1", count=2))
+    nodes = [make_node(name).obj() for name in "abcdef"]
+    slices = [offered(name, 4, lambda i: i % 2, nodeName=name) for name in "abcde"]
+    table = table_of(*CLASSES, claim, *nodes, *slices)
+    assert verdicts(table) == {"f": "cannot allocate all claims"}
+    assert not searches
+    plan = plan_devices(pod_info(POD), table, table.nodes.row_of["c"], str)
+    assert isinstance(plan, DevicePlan)
+    assert [result.device for result in plan.allocate[0][1].results] == ["gpu-1", "gpu-3"]
+    assert len(searches) == 1
 
 
 def test_a_pending_allocation_counts_before_the_api_server_has_it() -> None:
@@ -234,8 +273,9 @@ def apply(change: Change, table: Table) -> None:
             table.set_object(change.obj["kind"], obj)
 
 
-def verdicts(table: Table, rule: DynamicResourcesFilter | None = None) -> dict[str, str]:
-    """Returns node name -> reason for the nodes that cannot provide the devices."""
+def verdicts(table: Table, rule: DynamicResourcesFilter | None = None, row: int | None = None) -> dict[str, str]:
+    """Returns node name -> reason for the nodes that cannot provide the devices; of all nodes, or of one `row`."""
     rules = [rule or DynamicResourcesFilter()]
-    fit = find_fit(Profile("test", rules, ()), pod_info(POD), table, table.nodes.rows)
+    rows = table.nodes.rows if row is None else table.nodes.rows[[row]]
+    fit = find_fit(Profile("test", rules, ()), pod_info(POD), table, rows)
     return {table.nodes.names[row]: refusal.reasons[0] for row, refusal in fit.refused()}

@@ -8,7 +8,8 @@ Source: k8s.io/dynamic-resource-allocation/cel, compile.go.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from functools import partial
 from hashlib import blake2b
 from itertools import count
 from typing import Any
@@ -101,6 +102,18 @@ def matching(expression: str, devices: Iterable[PoolDevice], deadline: Deadline)
         return None
 
 
+def kind_reader(expression: str) -> tuple[Hashable, Callable[[PoolDevice], Hashable]]:
+    """Returns a function that gives devices equal keys if no selector with these reads can tell them apart.
+
+    The first value identifies the function: it is equal for selectors that read the same values of a device.
+
+    Raises:
+        SelectorError: the expression is invalid.
+    """
+    reads = _compiled(expression).reads
+    return reads, partial(_values_read, reads)
+
+
 def compilation_fault(expression: str) -> str | None:
     """Returns why the expression is not a valid selector; None if it is valid."""
     try:
@@ -148,11 +161,11 @@ def _compiled(expression: str) -> _Selector:
 
 
 class _Selector:
-    """A compiled selector. `number` identifies the selector in `cache`."""
+    """A compiled selector. `number` identifies the selector in `cache`; `reads` are the values of a device it reads."""
 
     def __init__(self, evaluate: Evaluate, node: Node, cache: _SelectorCache) -> None:
         self._evaluate = evaluate
-        self._reads = _reads(node)
+        self.reads = _reads(node)
         self.cache = cache
         self.number = next(cache.numbers)
 
@@ -164,7 +177,7 @@ class _Selector:
         Raises:
             DeadlineExceeded: the decision's deadline has passed.
         """
-        verdicts, key = self.cache.verdicts, self._key(device)
+        verdicts, key = self.cache.verdicts, (self.number, *_values_read(self.reads, device))
         verdict = verdicts.get(key)
         if verdict is None:
             verdict = self._find(device, deadline)
@@ -172,23 +185,6 @@ class _Selector:
                 verdicts.clear()
             verdicts[key] = verdict
         return verdict
-
-    def _key(self, device: PoolDevice) -> Hashable:
-        spec, driver = device.spec, device.id.driver
-        if self._reads is None or _fault(device):
-            seen = (spec.attributes, spec.capacity, spec.allow_multiple_allocations, device.fails_when_read)
-            return (
-                self.number,
-                driver,
-                blake2b(msgspec.json.encode(seen, order="deterministic"), digest_size=16).digest(),
-            )
-        attributes, capacity = spec.attributes or {}, spec.capacity or {}
-        values: list[object] = [spec.allow_multiple_allocations]
-        for kind, domain, name in self._reads:
-            of: Mapping[str, Any] = attributes if kind == "attributes" else capacity
-            value = of.get(f"{domain}/{name}") or (of.get(name) if domain == driver else None)
-            values.append(value if kind == "attributes" or value is None else str(value.value))
-        return self.number, driver, *values
 
     def _find(self, device: PoolDevice, deadline: Deadline) -> Verdict:
         try:
@@ -205,6 +201,21 @@ class _Selector:
         kind = type_name(value)
         conversion = f"unsupported native conversion from {kind} to 'bool'"
         return f"CEL result of type {kind} could not be converted to bool: {conversion}"
+
+
+def _values_read(reads: _Reads | None, device: PoolDevice) -> tuple[Hashable, ...]:
+    """Returns everything about the device that a selector can see."""
+    spec, driver = device.spec, device.id.driver
+    if reads is None or _fault(device):
+        seen = (spec.attributes, spec.capacity, spec.allow_multiple_allocations, device.fails_when_read)
+        return driver, blake2b(msgspec.json.encode(seen, order="deterministic"), digest_size=16).digest()
+    attributes, capacity = spec.attributes or {}, spec.capacity or {}
+    values: list[Hashable] = [driver, spec.allow_multiple_allocations]
+    for kind, domain, name in reads:
+        of: Mapping[str, Any] = attributes if kind == "attributes" else capacity
+        value = of.get(f"{domain}/{name}") or (of.get(name) if domain == driver else None)
+        values.append(value if kind == "attributes" or value is None else str(value.value))
+    return tuple(values)
 
 
 def _variables(device: PoolDevice) -> dict[str, Any]:
@@ -283,11 +294,12 @@ def _native(attribute: DeviceAttribute) -> Any:
     return next(value for value in values if value is not None)
 
 
-def _reads(node: Node) -> frozenset[tuple[str, str, str]] | None:
-    """Returns the values of a device that an expression reads, as ("attributes" or "capacity", domain, name).
+_Reads = frozenset[tuple[str, str, str]]
+"""The values of a device that a selector reads, as ("attributes" or "capacity", domain, name)."""
 
-    Returns None if the names of some values are computed, so that the expression may read any value.
-    """
+
+def _reads(node: Node) -> _Reads | None:
+    """Returns the values that an expression reads; None if it computes names, so that it may read any value."""
     match node:
         case IdentNode(name):
             return None if name == "device" else frozenset()
