@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import answers, conflicts, decisions, loop, scale, tenants, verbs, waiting, webhook
+from tests.bench import answers, conflicts, decisions, loop, plans, scale, tenants, verbs, waiting, webhook
 from tests.bench.device_backlogs import DEVICE_BACKLOGS
 from tests.bench.throughput import MODES, measure
 from tests.bench.workloads import BACKLOGS, DECISIONS, EVICTING, GROUPS, PREEMPTION
@@ -57,6 +57,14 @@ def test_what_a_tenant_may_create_comes_is_decided_on_and_goes(kind: str) -> Non
     (cost,) = tenants.measured(30, pods=2, size=20_000, kinds=[kind])
     assert cost.pods == 2
     assert min(cost.take_in_ms, cost.decide_ms, cost.beside_ms, cost.growth) > 0
+
+
+def test_plans_are_counted() -> None:
+    pytest.importorskip("highspy")
+    paper = plans.rebuilt(2, 0.5)
+    assert paper.cases == 2
+    assert paper.improved + paper.certified <= 2
+    assert plans.large(40, 2, 5).proved == 2
 
 
 def test_events_happen_beside_pods_that_wait() -> None:
