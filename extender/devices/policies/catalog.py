@@ -13,6 +13,7 @@ from extender.devices.policies.fgd import FGD
 from extender.devices.policies.first_fit import FirstFit
 from extender.devices.policies.gpu_clustering import GpuClustering
 from extender.devices.policies.gpu_packing import GpuPacking
+from extender.devices.policies.least_allocated import LeastAllocated
 from extender.devices.policies.policy import DevicePolicy
 from extender.devices.policies.pwr import PWR
 from extender.devices.policies.random_fit import Random
@@ -26,6 +27,7 @@ POLICIES: Mapping[str, Build] = MappingProxyType(
         "DotProd": lambda _typical, _seed: DotProd(),
         "GpuClustering": lambda _typical, _seed: GpuClustering(),
         "GpuPacking": lambda _typical, _seed: GpuPacking(),
+        "LeastAllocated": lambda _typical, _seed: LeastAllocated(),
         "FGD": lambda typical, _seed: FGD(typical),
         "PWR": lambda _typical, _seed: PWR(),
         "Random": lambda _typical, seed: Random(np.random.default_rng(seed)),

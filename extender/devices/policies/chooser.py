@@ -38,13 +38,22 @@ class DeviceChooser:
         self._kept: dict[DeviceAsk, _Kept] = {}
         self._changed: list[int] = []
 
-    def choose(self, ask: DeviceAsk) -> Choice | None:
-        """Returns the best node and devices, or None if the pod fits nowhere. Places nothing."""
+    def choose(self, ask: DeviceAsk, *, only: int | None = None, but: int | None = None) -> Choice | None:
+        """Returns the best node and devices, or None if the pod fits nowhere. Places nothing.
+
+        Args:
+            only: the only row to consider.
+            but: a row to leave out, as if its node were cordoned.
+        """
         kept = self._up_to_date(ask)
-        if not kept.fits.any():
+        fits = kept.fits
+        if only is not None or but is not None:
+            rows = np.arange(len(fits))
+            fits = fits & (rows != but if only is None else rows == only)
+        if not fits.any():
             return None
-        scores = total(self._parts, list(kept.scores), kept.fits)
-        row = int(np.where(kept.fits, scores, NEVER).argmax())
+        scores = total(self._parts, list(kept.scores), fits)
+        row = int(np.where(fits, scores, NEVER).argmax())
         return Choice(row, self._devices(row, ask, kept))
 
     def change(self, choice: Choice, ask: DeviceAsk, sign: int = -1) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from extender.offline.answers import Documented, frame
 from extender.offline.experiment.run import ExperimentSample
-from extender.runtime.text import aligned
+from extender.runtime.text import aligned, counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,6 +52,8 @@ class PolicySummary(Documented, frozen=True):
             cannot use, in percent of the free devices; the mean over the runs. None if a run does not get so far.
         pending: the pods without a node at the end; the mean over the runs.
         kilowatts: what the nodes draw at the end; the mean over the runs.
+        after_moves: the number of moves -> the devices in use, in percent of all, after at most so many; the mean over
+            the runs. The other attributes are about the time before the first move.
     """
 
     policy: str
@@ -61,6 +63,7 @@ class PolicySummary(Documented, frozen=True):
     fragmentation_ratio: float | None
     pending: float
     kilowatts: float
+    after_moves: Mapping[str, float]
 
 
 class ExperimentResult(Documented, frozen=True):
@@ -79,14 +82,15 @@ class ExperimentResult(Documented, frozen=True):
         return frame(sample.to_dict() for sample in self.samples)
 
 
-def summed_up(runs: Sequence[Sequence[ExperimentSample]]) -> ExperimentResult:
-    """Returns the result of the runs, each of which has at least one measurement."""
+def summed_up(runs: Sequence[Sequence[ExperimentSample]], moves: Sequence[int] = ()) -> ExperimentResult:
+    """Returns the result of the runs, each of which has at least one measurement, and summaries after some moves."""
     names = dict.fromkeys(run[0].policy for run in runs)
-    policies = [_summary(name, [run for run in runs if run[0].policy == name]) for name in names]
+    policies = [_summary(name, [run for run in runs if run[0].policy == name], moves) for name in names]
     return ExperimentResult(policies, [sample for run in runs for sample in run])
 
 
-def _summary(policy: str, runs: Sequence[Sequence[ExperimentSample]]) -> PolicySummary:
+def _summary(policy: str, all_runs: Sequence[Sequence[ExperimentSample]], moves: Sequence[int]) -> PolicySummary:
+    runs = [[sample for sample in run if not sample.moves] for run in all_runs]
     allocated = [run[-1].allocated for run in runs]
     at_80 = [next((each.fragmentation_ratio for each in run if each.arrived >= _PAPERS_PERCENT), None) for run in runs]
     reached = [ratio for ratio in at_80 if ratio is not None]
@@ -98,7 +102,13 @@ def _summary(policy: str, runs: Sequence[Sequence[ExperimentSample]]) -> PolicyS
         _mean(reached) if len(reached) == len(runs) else None,
         _mean([run[-1].pending for run in runs]),
         _mean([run[-1].kilowatts for run in runs]),
+        {str(most): _mean([_after(most, run).allocated for run in all_runs]) for most in moves},
     )
+
+
+def _after(moves: int, run: Sequence[ExperimentSample]) -> ExperimentSample:
+    """Returns the last measurement after at most so many moves."""
+    return [sample for sample in run if sample.moves <= moves][-1]
 
 
 def _mean(numbers: Sequence[float]) -> float:
@@ -119,8 +129,16 @@ def _cells(result: ExperimentResult, metrics: Sequence[str]) -> list[list[str]]:
     }
     columns = [shown[metric] for metric in shown if metric in metrics]
     head = ["POLICY", "RUNS", *(name for name, _ in columns)]
-    rows = [[each.policy, str(each.runs), *(show(each) for _, show in columns)] for each in result.policies]
+    head += [f"AFTER {counted(int(most), 'move').upper()}" for most in result.policies[0].after_moves]
+    rows = [
+        [each.policy, str(each.runs), *(show(each) for _, show in columns), *_percentages(each)]
+        for each in result.policies
+    ]
     return [head, *rows]
+
+
+def _percentages(each: PolicySummary) -> Iterator[str]:
+    return (f"{allocated:.2f} %" for allocated in each.after_moves.values())
 
 
 def _ratio(each: PolicySummary) -> str:
@@ -139,14 +157,21 @@ def as_csv(result: ExperimentResult) -> bytes:
 
 def as_page(result: ExperimentResult, metrics: Sequence[str], title: str) -> bytes:
     """Returns one HTML page with the table and a plot for each metric. Raises ImportError without Matplotlib."""
-    plots = "\n".join(_plot(result, *plot) for metric in _PLOTS if metric in metrics for plot in _PLOTS[metric])
+    drawn = [_plot(result, *each) for metric in _PLOTS if metric in metrics for each in _PLOTS[metric]]
+    if result.policies[0].after_moves:
+        drawn.append(_plot(result, *_PLOTS["allocated"][0], over_moves=True))
+    plots = "\n".join(drawn)
     cells = ("".join(f"<td>{escape(cell)}</td>" for cell in line) for line in _cells(result, metrics))
     rows = "\n".join(f"<tr>{line}</tr>" for line in cells)
     return _PAGE.format(title=escape(title), table=f"<table>{rows}</table>", plots=plots).encode()
 
 
-def _plot(result: ExperimentResult, column: str, label: str) -> str:
-    """Returns an SVG of the mean over the seeds for each policy; equal results give equal bytes."""
+def _plot(result: ExperimentResult, column: str, label: str, *, over_moves: bool = False) -> str:
+    """Returns an SVG of the mean over the seeds for each policy; equal results give equal bytes.
+
+    Args:
+        over_moves: True to show the time after the last arrival, move by move, instead of the time before.
+    """
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -155,8 +180,9 @@ def _plot(result: ExperimentResult, column: str, label: str) -> str:
         axes = figure.add_subplot()
         is_timed = result.samples[0].hours is not None
         for summary in result.policies:
-            _draw(axes, [each for each in result.samples if each.policy == summary.policy], column, summary.policy)
-        axes.set_xlabel("hours" if is_timed else "devices asked for so far, % of all")
+            _draw(axes, list(_points(result, summary.policy, column, over_moves=over_moves)), summary.policy)
+        asked = "moves" if over_moves else "devices asked for so far, % of all"
+        axes.set_xlabel("hours" if is_timed else asked)
         axes.set_ylabel(label)
         axes.grid(alpha=0.3)
         axes.legend()
@@ -165,13 +191,29 @@ def _plot(result: ExperimentResult, column: str, label: str) -> str:
     return drawn.getvalue()[drawn.getvalue().index("<svg") :]
 
 
-def _draw(axes: Axes, samples: Sequence[ExperimentSample], column: str, name: str) -> None:
+def _points(
+    result: ExperimentResult, policy: str, column: str, *, over_moves: bool
+) -> Iterator[tuple[int, float, float]]:
+    """Yields (seed, x, y) for each measurement of the policy; over moves, the last one before them is the first."""
+    before: dict[int, float] = {}
+    for sample in result.samples:
+        value: Any = getattr(sample, column)
+        if sample.policy != policy:
+            continue
+        if sample.moves == 0:
+            before[sample.seed] = value
+        if over_moves == bool(sample.moves):
+            x = sample.arrived if sample.hours is None else sample.hours
+            yield sample.seed, sample.moves if over_moves else x, value
+    if over_moves:
+        yield from ((seed, 0, value) for seed, value in before.items())
+
+
+def _draw(axes: Axes, points: Sequence[tuple[int, float, float]], name: str) -> None:
     """Draws the mean over the seeds; the runs measure at slightly different points, so each is interpolated."""
     runs: dict[int, list[tuple[float, float]]] = {}
-    for sample in samples:
-        x = sample.arrived if sample.hours is None else sample.hours
-        value: Any = getattr(sample, column)
-        runs.setdefault(sample.seed, []).append((x, value))
-    points = np.linspace(0, max(x for run in runs.values() for x, _ in run), _POINTS)
-    lines = [np.interp(points, [x for x, _ in run], [value for _, value in run]) for run in runs.values()]
-    axes.plot(points, np.mean(lines, axis=0), label=name)
+    for seed, x, value in sorted(points):
+        runs.setdefault(seed, []).append((x, value))
+    grid = np.linspace(0, max(x for run in runs.values() for x, _ in run), _POINTS)
+    lines = [np.interp(grid, [x for x, _ in run], [value for _, value in run]) for run in runs.values()]
+    axes.plot(grid, np.mean(lines, axis=0), label=name)

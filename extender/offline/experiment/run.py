@@ -13,6 +13,7 @@ from extender.devices.policies.pwr import PowerModel
 from extender.offline.answers import Documented
 from extender.offline.experiment.arrivals import Arrival, arrivals
 from extender.offline.experiment.claims import ClaimChooser
+from extender.offline.experiment.moves import DeviceMoves, PlacedPod
 from extender.offline.experiment.specification import Experiment
 
 _STEPS = 100
@@ -32,6 +33,7 @@ class ExperimentSample(Documented, frozen=True):
         fragmentation: the same, in percent of all devices.
         pending: the pods that have arrived and have no node.
         kilowatts: what the nodes draw, by the model of the policy PWR.
+        moves: the pods that have been moved. Pods are moved only when all have arrived, and if the experiment says so.
     """
 
     policy: str
@@ -43,33 +45,34 @@ class ExperimentSample(Documented, frozen=True):
     fragmentation: float
     pending: int
     kilowatts: float
+    moves: int = 0
 
 
 class _World:
     """The nodes of one run, with what has arrived and what waits."""
 
-    def __init__(self, nodes: DeviceNodes, chooser: DeviceChooser | ClaimChooser, *, keeps_pending: bool) -> None:
+    def __init__(self, nodes: DeviceNodes, chooser: DeviceChooser | ClaimChooser) -> None:
         self.nodes = nodes
         self.arrived = 0
+        self.pending = 0
         self._chooser = chooser
-        self._keeps_pending = keeps_pending
-        self._pending: list[Arrival] = []
-        self._dropped = 0
+        self._waiting: list[Arrival] = []
         self._leaving: list[tuple[float, int, Choice, DeviceAsk]] = []
-        self._placed = 0
-
-    @property
-    def pending(self) -> int:
-        return self._dropped + len(self._pending)
+        self._placed: list[PlacedPod] = []
 
     def arrive(self, arrival: Arrival) -> None:
         self.arrived += arrival.ask.total
-        if self._place(arrival, arrival.hours):
-            return
-        if self._keeps_pending:
-            self._pending.append(arrival)
-        else:
-            self._dropped += 1
+        if not self._place(arrival, arrival.hours):
+            self._waiting.append(arrival)
+            self.pending = len(self._waiting)
+
+    def move(self, most: int) -> Iterator[int]:
+        """Moves pods, so that those that wait get room; yields the number of moves after each step."""
+        assert isinstance(self._chooser, DeviceChooser)  # the specification demands it
+        moves = DeviceMoves(self._chooser, self._placed, [arrival.ask for arrival in self._waiting])
+        for made in moves.steps(most):
+            self.pending = moves.waiting.total()
+            yield made
 
     def let_go(self, hours: float) -> None:
         """Removes the pods that leave up to this hour, and tries those that wait after each of them."""
@@ -81,21 +84,22 @@ class _World:
     def _try_pending(self, now: float) -> None:
         refused: set[DeviceAsk] = set()
         waiting = []
-        for arrival in self._pending:
+        for arrival in self._waiting:
             if arrival.ask in refused or not self._place(arrival, now):
                 refused.add(arrival.ask)
                 waiting.append(arrival)
-        self._pending = waiting
+        self._waiting = waiting
+        self.pending = len(waiting)
 
     def _place(self, arrival: Arrival, now: float | None) -> bool:
         choice = self._chooser.choose(arrival.ask)
         if choice is None:
             return False
         self._chooser.change(choice, arrival.ask)
+        self._placed.append(PlacedPod(arrival.ask, choice))
         if arrival.leaves is not None and arrival.hours is not None and now is not None:
-            self._placed += 1
             # A pod that waited runs as long as one that did not.
-            heappush(self._leaving, (now + arrival.leaves - arrival.hours, self._placed, choice, arrival.ask))
+            heappush(self._leaving, (now + arrival.leaves - arrival.hours, len(self._placed), choice, arrival.ask))
         return True
 
 
@@ -110,11 +114,11 @@ def run(experiment: Experiment, policy: str, seed: int) -> list[ExperimentSample
     nodes = trace.nodes.take(order)
     pods = arrivals(experiment.spec.arrivals, trace, np.random.default_rng([seed, 0]))
     is_timed = experiment.spec.arrivals.type != "inflated"
-    world = _World(nodes, experiment.chooser(nodes, policy, seed), keeps_pending=is_timed)
+    world = _World(nodes, experiment.chooser(nodes, policy, seed))
     power = PowerModel()
     capacity = trace.capacity
 
-    def measured(hours: float | None, arrived: float) -> ExperimentSample:
+    def measured(hours: float | None, arrived: float, moves: int = 0) -> ExperimentSample:
         free = int(nodes.free.sum())
         unusable = float(experiment.typical_pods.fragmentation(nodes).sum())
         return ExperimentSample(
@@ -127,11 +131,16 @@ def run(experiment: Experiment, policy: str, seed: int) -> list[ExperimentSample
             _percent(unusable, capacity),
             world.pending,
             round(float(power.of(nodes).sum()) / 1000, 3),
+            moves,
         )
 
     if is_timed:
         return list(_by_hours(world, pods, lambda hours: measured(hours, _percent(world.arrived, capacity))))
-    return list(_by_percent(world, pods, capacity, lambda percent: measured(None, percent)))
+    samples = list(_by_percent(world, pods, capacity, lambda percent: measured(None, percent)))
+    if most := max(experiment.spec.moves, default=0):
+        arrived = _percent(world.arrived, capacity)
+        samples += [measured(None, arrived, moves) for moves in world.move(most)]
+    return samples
 
 
 def _by_percent(

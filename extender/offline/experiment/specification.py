@@ -29,7 +29,8 @@ from extender.policy.faults import Faults
 from extender.policy.library import search_last
 
 _MOST_SEEDS = 10_000
-_FORMAT = 1
+_MOST_MOVES = 100_000
+_FORMAT = 2
 """Changed when runs that were kept by an earlier version must be made again."""
 Metric = Literal["allocated", "fragmentation", "pending", "energy"]
 Above0 = Annotated[float, Field(gt=0, le=1e6)]
@@ -88,6 +89,7 @@ class ExperimentSpec(Strict):
     devices: Literal["columns", "claims"] = "columns"
     """columns: the policies alone decide. claims: the engine decides about ResourceClaims, with DeviceScoring."""
     metrics: Annotated[tuple[Metric, ...], Field(min_length=1)] = ("allocated", "fragmentation", "pending", "energy")
+    moves: tuple[Annotated[int, Field(gt=0, le=_MOST_MOVES)], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,8 @@ class Experiment:
                     _claim_parts(text, f"policies[{index}]", faults)
                 else:
                     _parts(text, f"policies[{index}]", faults)
+            if spec.moves and (spec.arrivals.type, spec.devices) != ("inflated", "columns"):
+                faults.add("moves", "expected arrivals of type inflated, and devices by columns")
             if len(set(spec.policies)) < len(spec.policies):
                 faults.add("policies", "expected every policy once")
         if faults.messages or spec is None:
@@ -161,7 +165,7 @@ class Experiment:
         if self.spec.devices == "claims":
             policy = f"claims: {policy}"
         arrivals = self.spec.arrivals.model_dump()
-        content = [_FORMAT, self._digest_of_files, arrivals, policy, own, seed]
+        content = [_FORMAT, self._digest_of_files, arrivals, policy, own, seed, max(self.spec.moves, default=0)]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
 

@@ -67,7 +67,7 @@ def experiment(
             take(pair, run(loaded, *pair))
     else:
         _make(loaded.path, waiting, min(workers, len(waiting)), take)
-    return summed_up([done[pair] for pair in pairs])
+    return summed_up([done[pair] for pair in pairs], loaded.spec.moves)
 
 
 def _make(

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from extender import Cluster
 from extender.devices.policies.best_fit import BestFit
 from extender.devices.policies.catalog import POLICIES
 from extender.devices.policies.chooser import Choice, DeviceChooser
@@ -17,9 +18,12 @@ from extender.devices.policies.device_nodes import DeviceAsk, DeviceNodes, Ints
 from extender.devices.policies.fgd import FGD
 from extender.devices.policies.gpu_clustering import GpuClustering
 from extender.devices.policies.gpu_packing import GpuPacking
+from extender.devices.policies.least_allocated import LeastAllocated
 from extender.devices.policies.policy import DevicePolicy, Weighted, device_priority
 from extender.devices.policies.pwr import PWR
 from extender.devices.policies.typical_pods import TypicalPods, kind_of, most_frequent
+from extender.snapshots.objects import to_pod
+from tests.builders import make_node, make_pod
 
 CPU = DeviceAsk(cpu=4000)
 HALF = DeviceAsk(cpu=1000, milli=500, count=1)
@@ -57,6 +61,7 @@ def placed(policy: DevicePolicy, state: DeviceNodes, ask: DeviceAsk) -> Choice |
         pytest.param("GpuPacking", HALF, Choice(1, (1,)), id="a device in use, before an idle one"),
         pytest.param("GpuPacking", ONE, Choice(0, (0,)), id="an idle device of a node in use, before an idle node"),
         pytest.param("PWR", HALF, Choice(0, (1,)), id="a device that is awake"),
+        pytest.param("LeastAllocated", HALF, Choice(0, (0,)), id="the first of equal nodes, and its first device"),
         pytest.param("FGD", HALF, Choice(0, (1,)), id="a device that whole pods cannot use anyway"),
     ],
 )
@@ -77,6 +82,28 @@ def test_random_prefers_no_node_for_its_many_devices() -> None:
     choices = [chooser.choose(HALF) for _ in range(400)]
     assert 150 < sum(choice is not None and choice.row == 1 for choice in choices) < 250
     assert len({choice.devices for choice in choices if choice is not None and choice.row == 0}) == 8
+
+
+def test_least_allocated_scores_like_the_schedulers_plugins() -> None:
+    """Three nodes with other shares of CPU and memory in use, and a pod that needs a tenth and a seventh of them."""
+    used = [(7, 10), (11, 3), (1, 17)]
+    objects = [
+        obj
+        for number, (cpu, memory) in enumerate(used)
+        for obj in (
+            make_node(f"n{number}").capacity(cpu="21", memory=f"{20 * (number + 1)}Mi", pods="9").obj(),
+            make_pod(f"p{number}").req(cpu=str(cpu), memory=f"{memory}Mi").node(f"n{number}").obj(),
+        )
+    ]
+    decision = Cluster.from_objects(objects).decide(to_pod(make_pod("new").req(cpu="2", memory="3Mi").obj()))
+    plugins = ("NodeResourcesFit", "NodeResourcesBalancedAllocation")
+    upstream = np.sum([decision.scores[plugin].weighted for plugin in plugins], axis=0)
+    state = nodes(*[[1000]] * 3, cpu=21_000)
+    state.memory = np.array([20, 40, 60])
+    state.free_cpu = state.cpu - np.array([cpu * 1000 for cpu, _ in used])
+    state.free_memory = state.memory - np.array([memory for _, memory in used])
+    ours = LeastAllocated().score(state, DeviceAsk(cpu=2000, memory=3))
+    assert ours[:, 0].tolist() == upstream.tolist()
 
 
 def test_gpu_clustering_prefers_nodes_with_pods_of_the_same_kind() -> None:

@@ -55,6 +55,21 @@ def test_the_table_has_a_row_for_each_policy(folder: Path) -> None:
     assert list(result.to_frame().columns)[:2] == ["policy", "seed"]
 
 
+def test_moves_make_room_when_all_pods_have_arrived(folder: Path) -> None:
+    path = folder / "moves.yaml"
+    path.write_text(
+        f"trace: {{nodes: {EXAMPLE}/nodes.csv, pods: {EXAMPLE}/pods.csv}}\nseeds: {{first: 1, last: 3}}\n"
+        "policies: [Random]\narrivals: {type: inflated, percent: 100}\nmoves: [1, 3]\n"
+    )
+    result = experiment(path)
+    [summary] = result.policies
+    assert summary.allocated < summary.after_moves["3"]
+    assert summary.allocated <= summary.after_moves["1"]
+    assert max(sample.moves for sample in result.samples) == 3
+    assert next(as_text(result, ["allocated"])).endswith("AFTER 1 MOVE  AFTER 3 MOVES")
+    assert as_page(result, ["allocated"], "t").count(b"<svg") == 2
+
+
 def test_recorded_pods_come_wait_and_leave(folder: Path) -> None:
     """p0 takes the T4 for two hours. p1 waits for it and has it for one hour, then p2."""
     (folder / "pods.csv").write_text(PODS + "p4,1000,10,0,0,,10800,\n")
@@ -136,6 +151,11 @@ def test_a_users_policy_is_imported_and_its_change_seen(folder: Path, monkeypatc
         ("policies: ['nowhere:x']", "policies[0]: nowhere:x cannot be imported: No module named 'nowhere'"),
         ("policies: [FGD]\nseed: 3", "seed: unknown field (did you mean seeds?)"),
         ("policies: [FGD]\narrivals: {type: recorded, percent: 3}", "arrivals: type recorded takes no percent"),
+        ("policies: [FGD]\nmoves: [0]", "moves[0]: expected a value greater than 0, got 0"),
+        (
+            "policies: [FGD]\narrivals: {type: recorded}\nmoves: [5]",
+            "moves: expected arrivals of type inflated, and devices by columns",
+        ),
         ("policies: [FGD]\nmetrics: [energi]", "metrics[0]: expected allocated or fragmentation or pending or energy"),
     ],
 )
