@@ -9,13 +9,14 @@ from extender.engine import Decision
 from extender.framework.profile import Profiles
 from extender.plugins.registry import default_profile
 from extender.policy.loading import read as policy
-from extender.table.features import RELEASED, VERSIONS
+from extender.table.features import VERSIONS
 from tests.builders import Object, stored
 from tests.conformance.cases import VICTIM_GROUPS, kind_of
 from tests.conformance.judge import Difference, differences
+from tests.stock.build import MINOR
 
 
-def decide(case: Object, version: str = RELEASED) -> Decision:
+def decide(case: Object, version: str = MINOR) -> Decision:
     config = case.get("config")
     on = kind_of(case) == VICTIM_GROUPS
     features = replace(
@@ -28,7 +29,7 @@ def decide(case: Object, version: str = RELEASED) -> Decision:
     return Cluster.from_objects(case["cluster"]["items"], profiles).decide(stored(case["pod"]))
 
 
-def disagreements(case: Object, stock: Object, version: str = RELEASED) -> list[Difference]:
+def disagreements(case: Object, stock: Object, version: str = MINOR) -> list[Difference]:
     """Returns what we decide otherwise than kube-scheduler of this version.
 
     Where stock cannot decide there is nothing to compare, unless it is an error of PreFilter: then no node is feasible.

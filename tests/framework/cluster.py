@@ -15,7 +15,7 @@ from extender.model.kinds import KINDS
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.table import PodInfo, Table
-from extender.table.features import DEFAULT_FEATURES, FeatureGates
+from extender.table.features import VERSIONS, FeatureGates
 from tests.builders import Object
 
 
@@ -24,7 +24,7 @@ def pod_info(obj: Object) -> PodInfo:
     return PodInfo(msgspec.convert(obj, Pod))
 
 
-def table_of(*objects: Object, features: FeatureGates = DEFAULT_FEATURES) -> Table:
+def table_of(*objects: Object, features: FeatureGates = VERSIONS["1.37"].features) -> Table:
     """Builds a table of the objects; pods with a node are placed, pods with a nominated node are nominated."""
     table = Table(features)
     for obj in objects:
@@ -45,7 +45,7 @@ def refusals(
     predicates: Predicate | Sequence[Predicate],
     pod: Object,
     *objects: Object,
-    features: FeatureGates = DEFAULT_FEATURES,
+    features: FeatureGates = VERSIONS["1.37"].features,
 ) -> dict[str, Refusal]:
     """Returns node name -> refusal of each node that cannot take the pod."""
     rules = predicates if isinstance(predicates, Sequence) else [predicates]

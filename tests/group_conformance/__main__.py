@@ -6,11 +6,10 @@ import argparse
 import sys
 from collections.abc import Iterable
 
-from extender.table.features import RELEASED
 from tests.builders import Object
 from tests.group_conformance.cases import KINDS, for_next_version, gates_of, named, with_valid_priorities
 from tests.group_conformance.replay import differences
-from tests.stock.build import NEXT_MINOR, build
+from tests.stock.build import MINOR, NEXT_MINOR, build
 from tests.stock.oracle import GroupOracle
 
 CHANCES = 20
@@ -55,7 +54,7 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=2000, help="number of cases, of all kinds together")
     parser.add_argument("--seed", type=int, default=2)
     parser.add_argument("--kind", choices=KINDS, action="append", help="only this kind; may be given several times")
-    parser.add_argument("--version", choices=(RELEASED, NEXT_MINOR), default=RELEASED)
+    parser.add_argument("--version", choices=(MINOR, NEXT_MINOR), default=MINOR)
     options = parser.parse_args()
     kinds = options.kind or KINDS
     total, wrong, undecided = compare(kinds, -(-options.cases // len(kinds)), options.seed, options.version)

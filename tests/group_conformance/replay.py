@@ -47,10 +47,11 @@ from extender.preemption import Preemption
 from extender.runtime.ports import Nominating
 from extender.snapshots.objects import to_objects
 from extender.table import PodInfo, Table, Trial
-from extender.table.features import BY_NAME, RELEASED, VERSIONS
+from extender.table.features import BY_NAME, VERSIONS
 from extender.table.labels import Rows
 from tests.builders import Object
 from tests.group_conformance.cases import ROOT, gates_of, kind_of
+from tests.stock.build import MINOR
 
 
 class StockNode:
@@ -264,7 +265,7 @@ def _parents(tree: Tree) -> Iterator[tuple[str, Composite]]:
         yield from _parents(child)
 
 
-def differences(case: Object, stock: Object, version: str = RELEASED) -> list[str]:
+def differences(case: Object, stock: Object, version: str = MINOR) -> list[str]:
     """Returns what we decide otherwise than stock of this version in the case."""
     gates: dict[str, Any] = {BY_NAME[gate]: True for gate in gates_of(kind_of(case))}
     features = replace(VERSIONS[version].features, generic_workload=True, **gates)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,14 +14,14 @@ from extender.plugins.node_volume_limits import NodeVolumeLimits
 from extender.plugins.volume_binding import VolumeBindingScore
 from extender.policy.loading import read
 from extender.policy.policy import parsed
-from extender.table.features import BY_NAME, DEFAULT_FEATURES, FeatureGates
+from extender.table.features import BY_NAME, DEFAULT_FEATURES, VERSIONS, FeatureGates
 from tests.builders import Object, make_csi_driver, make_node, make_pod, make_pv, make_pvc, make_storage_class
 from tests.framework.cluster import pod_info, table_of
 from tests.policy.configurations import profile
 
 
-def test_the_defaults_are_those_of_stock() -> None:
-    on = {name for name, field in BY_NAME.items() if getattr(DEFAULT_FEATURES, field)}
+def test_the_defaults_of_1_37_are_those_of_stock() -> None:
+    on = {name for name, field in BY_NAME.items() if getattr(VERSIONS["1.37"].features, field)}
     assert on == {"NodeDeclaredFeatures", "StorageCapacityScoring", "VolumeLimitScaling"}
     assert BY_NAME.keys() - on == {
         "CompositePodGroup",
@@ -35,9 +36,9 @@ def test_the_defaults_are_those_of_stock() -> None:
 def test_a_flag_goes_before_the_policy() -> None:
     gates = {"DRAFractionalCapacityRange": True, "VolumeLimitScaling": False}
     policy = read({**profile(), "featureGates": gates})
-    assert policy.features == FeatureGates(dra_fractional_capacity_range=True, volume_limit_scaling=False)
+    assert policy.features == replace(DEFAULT_FEATURES, dra_fractional_capacity_range=True, volume_limit_scaling=False)
     features = parsed("VolumeLimitScaling=True, NodeDeclaredFeatures=false", policy.features)
-    assert features == FeatureGates(dra_fractional_capacity_range=True, node_declared_features=False)
+    assert features == replace(DEFAULT_FEATURES, dra_fractional_capacity_range=True, node_declared_features=False)
     assert parsed("", policy.features) == policy.features
 
 

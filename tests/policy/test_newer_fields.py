@@ -49,7 +49,7 @@ def test_a_policy_may_have_the_fields_of_the_version_that_it_follows(document: O
         read({**document, "kubernetesVersion": "1.37"})
     assert refused.value.faults == (fault,)
     with pytest.raises(ConfigurationError) as refused:
-        load_scheduler_configuration(yaml.safe_dump(document))
+        load_scheduler_configuration(yaml.safe_dump(document), VERSIONS["1.37"].features)
     assert refused.value.faults == (fault,)
 
 

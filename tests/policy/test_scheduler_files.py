@@ -11,9 +11,9 @@ import pytest
 from extender.app.doctor.scheduler_config import read_scheduler_config
 from extender.policy.library import Library
 from extender.policy.loading import load
-from extender.table.features import DEFAULT_FEATURES
+from extender.table.features import VERSIONS
 from tests.policy.scheduler_files import RECORDED, scheduler_file, verdict
-from tests.stock.build import Binaries
+from tests.stock.build import MINOR, Binaries
 
 FILES = int(os.environ.get("SCHEDULER_FILES", "20"))
 SEED = int(os.environ.get("SEED", "1000"))
@@ -21,7 +21,7 @@ SEED = int(os.environ.get("SEED", "1000"))
 
 def refusal(file: Path) -> str:
     """Returns "" if the doctor says that kube-scheduler starts with the file, else its reasons."""
-    configuration, findings = read_scheduler_config(file, DEFAULT_FEATURES)
+    configuration, findings = read_scheduler_config(file, VERSIONS[MINOR].features)
     refusals = [finding.message for finding in findings if finding.level == "fail"]
     assert (configuration is None) == bool(refusals)
     return "; ".join(refusals)

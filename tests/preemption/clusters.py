@@ -14,7 +14,7 @@ from extender.plugins.node_resources_fit import NodeResourcesFitFilter
 from extender.plugins.pod_topology_spread import PodTopologySpreadFilter
 from extender.plugins.taint_toleration import TaintTolerationFilter
 from extender.preemption import Preemption, preempt
-from extender.table.features import DEFAULT_FEATURES, FeatureGates
+from extender.table.features import VERSIONS, FeatureGates
 from tests.builders import NodeBuilder, Object, PodBuilder, make_node, make_pdb, make_pod
 from tests.framework.cluster import pod_info, table_of
 
@@ -52,7 +52,7 @@ def preempted(
     rules: tuple[Predicate, ...] = RULES,
     limits: CandidateLimits = ALL_NODES,
     offset: int = 0,
-    features: FeatureGates = DEFAULT_FEATURES,
+    features: FeatureGates = VERSIONS["1.37"].features,
 ) -> Preemption:
     """Runs preemption for a pod that fits on no node."""
     table, info, profile = table_of(*objects, features=features), pod_info(pod.obj()), Profile("test", rules, ())

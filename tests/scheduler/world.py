@@ -29,7 +29,7 @@ from extender.runtime.clock import NO_LIMIT, ManualClock, TimeLimit
 from extender.runtime.ports import Binding, Check, NominatedNode, Nominating, always
 from extender.scheduler.scheduler_ports import Attempt, GroupResult, Workers
 from extender.scheduler.timing import BIND, ProfileTimer
-from extender.table.features import DEFAULT_FEATURES, FeatureGates
+from extender.table.features import VERSIONS, FeatureGates
 from extender.web.metrics import Metrics
 from tests.builders import Builder
 from tests.scheduler.writers import ClaimWrites, VolumeWrites
@@ -185,7 +185,7 @@ class World:
         record: Path | None = None,
         telemetry: Any = None,  # ports.Telemetry and SchedulerTelemetry in one
         limit: TimeLimit = NO_LIMIT,
-        features: FeatureGates = DEFAULT_FEATURES,
+        features: FeatureGates = VERSIONS["1.37"].features,
         settings: Settings = Settings(settle_seconds=0.0),  # noqa: B008  frozen
         clock: ManualClock | None = None,
         pre_binders: Workers | None = None,

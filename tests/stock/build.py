@@ -24,6 +24,8 @@ KUBERNETES_VERSION = "1.37.1"
 """The version that tests run against, unless KUBERNETES_MINOR names another minor."""
 VERSIONS = {"1.35": "1.35.4", "1.36": "1.36.3", "1.37": KUBERNETES_VERSION}
 """Versions by minor; `go/v1.35` and the like are the modules of those that are not the newest."""
+MINOR = max(VERSIONS)
+"""The minor version of KUBERNETES_VERSION, which kube-scheduler's recorded answers have too."""
 NEXT_MINOR, NEXT_VERSION = "1.38", "1.38.0-beta.0"
 """The version that is not released yet. Its scheduler and oracle run beside the API server of KUBERNETES_VERSION."""
 GO_MINIMUM, GO_MINIMUM_OF_NEXT = (1, 26), (1, 27)
@@ -105,7 +107,7 @@ MARKERS = {
 def programs(minor: str, on_request: Collection[str] = ()) -> tuple[Program, ...]:
     """The programs, with the API server and the scheduler of a minor version, and those of ON_REQUEST by name."""
     requested = tuple(ON_REQUEST[name] for name in on_request)
-    if minor == max(VERSIONS):
+    if minor == MINOR:
         return PROGRAMS + requested
     if minor == NEXT_MINOR:
         return requested + tuple(_NEXT.get(program.name, program) for program in PROGRAMS)
@@ -143,7 +145,7 @@ def is_built(minor: str = "", on_request: Collection[str] = ()) -> bool:
 
 
 def _wanted(minor: str, on_request: Collection[str]) -> tuple[tuple[Program, ...], Binaries]:
-    minor = minor or os.environ.get("KUBERNETES_MINOR") or max(VERSIONS)
+    minor = minor or os.environ.get("KUBERNETES_MINOR") or MINOR
     wanted = programs(minor, on_request)
     binaries = {program.name: _path(program) for program in wanted}
     if minor == NEXT_MINOR and _path(_NEXT_API_SERVER).exists():

@@ -17,11 +17,11 @@ from extender.plugins.registry import default_profile
 from extender.runtime.clock import Clock, ManualClock
 from extender.runtime.ports import Binding, Check, Telemetry, always
 from extender.table import PodInfo, Table
-from extender.table.features import DEFAULT_FEATURES, FeatureGates
+from extender.table.features import VERSIONS, FeatureGates
 from extender.table.labels import Rows
 from tests.builders import Object
 
-PROFILES = Profiles([default_profile()])
+PROFILES = Profiles([default_profile()], VERSIONS["1.37"].features)
 TREES = FeatureGates(generic_workload=True, topology_aware_workload_scheduling=True, composite_pod_group=True)
 """Groups may have parents."""
 
@@ -30,7 +30,7 @@ def cache_of(
     *objects: Object,
     clock: Clock | None = None,
     ttl_seconds: float = 30.0,
-    features: FeatureGates = DEFAULT_FEATURES,
+    features: FeatureGates = VERSIONS["1.37"].features,
 ) -> Cache:
     """A cache to which a watch has delivered these objects."""
     cache = Cache(clock or ManualClock(), Telemetry(), ttl_seconds, features)

@@ -20,7 +20,7 @@ from extender.plugins.registry import default_profile
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo
-from extender.table.features import DEFAULT_FEATURES, FeatureGates
+from extender.table.features import VERSIONS, FeatureGates
 from extender.verbs.bind import Bind, PermitWait
 from extender.verbs.group_quorum import GroupQuorum
 from tests.builders import Object, make_node, make_pod, make_pod_group
@@ -87,7 +87,7 @@ def binds(
     binder: FakeBinder | None = None,
     most_waiting: int = 100,
     free: threading.Semaphore | None = None,
-    features: FeatureGates = DEFAULT_FEATURES,
+    features: FeatureGates = VERSIONS["1.37"].features,
 ) -> Iterator[Binds]:
     with ThreadPoolExecutor() as pool:
         cache = cache_of(*NODES, *objects, features=features)

@@ -9,16 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from extender.cache.cache import Cache
 from extender.model.kinds import KINDS
-from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
 from extender.verbs.bind import Bind
 from extender.verbs.filter import Filter
 from extender.verbs.preempt import Preempt
 from extender.verbs.prioritize import Prioritize
 from tests.recordings import Call, Mode, WatchEvent, calls_and_events
-from tests.verbs.cluster import PROFILES, FakeBinder
+from tests.verbs.cluster import PROFILES, FakeBinder, cache_of
 
 QUESTIONS = ("filter", "prioritize")
 KIND_OF = {kind.plural: kind for kind in KINDS.values()}
@@ -45,7 +43,7 @@ class Replay:
     """A cache and the four verbs, led through a timeline."""
 
     def __init__(self) -> None:
-        self.cache = Cache(ManualClock(), Telemetry())
+        self.cache = cache_of()
         self.binder = FakeBinder()
         everything = (
             Filter(self.cache, PROFILES, Telemetry()),

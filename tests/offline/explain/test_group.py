@@ -28,11 +28,15 @@ from tests.groups.deciding import members, node
 from tests.policy.configurations import profile as configuration
 
 ROOM = [node("a", 4), node("b", 4)]
-CONFIGURATION = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+CONFIGURATION = {
+    "apiVersion": "kubescheduler.config.k8s.io/v1",
+    "kind": "KubeSchedulerConfiguration",
+    "kubernetesVersion": "1.37",
+}
 
 
 def cluster(*objects: Object) -> Cluster:
-    return Cluster.from_objects(objects)
+    return Cluster.from_objects(objects, CONFIGURATION)
 
 
 def explained(*objects: Object) -> GroupExplanation:

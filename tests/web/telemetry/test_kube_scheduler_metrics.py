@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from extender.table.features import DEFAULT_FEATURES
+from extender.table.features import VERSIONS
 from extender.web.series import ALL_SERIES, Series, as_in
 from tests.builders import make_node, make_pod, make_priority_class
+from tests.stock.build import MINOR
 from tests.stock.control_plane import ControlPlane
 from tests.stock.scraping import Family, families, scrape
 from tests.stock.waiting import wait_until
@@ -36,7 +37,7 @@ def of(series: Series) -> Family:
 
 @pytest.mark.parametrize("name", sorted(FAMILIES.keys() & ALL_SERIES.keys()))
 def test_a_series_with_kube_schedulers_name_has_its_type_labels_and_buckets(name: str) -> None:
-    assert of(as_in(DEFAULT_FEATURES.behaviours)[name]) == FAMILIES[name]
+    assert of(as_in(VERSIONS[MINOR].features.behaviours)[name]) == FAMILIES[name]
 
 
 SECTION = DIFFERENCES.read_text().partition("## Metrics, events and conditions")[2]
