@@ -19,8 +19,8 @@ from extender.model.devices import DeviceClass, ResourceClaim
 from extender.table import PodInfo, Table
 from extender.table.journal import RESOURCES, Cursor
 
-_PARTS = 1000
-"""Shares of typical pods are rounded to this fraction, so that they stay the same for most new pods."""
+_RENEWED = 20
+"""The typical pods are learned again when one in so many pods has changed."""
 _MILLI_STEP = 20
 _MOST_KINDS = 128
 _MOST_SPECS = 4096
@@ -40,25 +40,24 @@ class PodKinds:
         self._unresolved: set[int] = set()
         self._devices_of_spec: dict[bytes, Kind] = {}
         self._classes = 0
-        self._shares: dict[Kind, float] = {}
+        self._changes = 0  # pods that came or left since the typical pods were learned
         self._typical = TypicalPods({})
 
     def typical(self) -> TypicalPods:
-        """Returns the typical pods; the same object as before if they are the same."""
-        if self._refresh():
-            counts = dict(
-                sorted(self._counts.items(), key=lambda item: (-item[1], *item[0][:3], sorted(item[0][3])))[
-                    :_MOST_KINDS
-                ]
-            )
-            shares = {kind: round(share * _PARTS) / _PARTS for kind, share in most_frequent(counts).items()}
-            if shares != self._shares:
-                self._shares = shares
-                self._typical = TypicalPods(shares)
+        """Returns the typical pods; the same object as before while less than a twentieth of the pods has changed.
+
+        New typical pods change the fragmentation of every node, so learning from each pod would cost as much as a
+        decision without kept columns.
+        """
+        self._refresh()
+        if self._changes and self._changes * _RENEWED >= self._counts.total():
+            self._changes = 0
+            by_frequency = sorted(self._counts.items(), key=lambda item: (-item[1], *item[0][:3], sorted(item[0][3])))
+            self._typical = TypicalPods(most_frequent(dict(by_frequency[:_MOST_KINDS])))
         return self._typical
 
-    def _refresh(self) -> bool:
-        """Counts the pods again on the nodes that changed; returns False if there are none."""
+    def _refresh(self) -> None:
+        """Counts the pods again on the nodes that changed."""
         pods, requests = self._changed_pods.read(), self._changed_requests.read()
         claims_changed = self._changed_claims.advance()
         rows = None if pods is None or requests is None else {*pods, *requests}
@@ -76,12 +75,12 @@ class PodKinds:
                 by_row[int(pods_of_all.row[slot])].append(pods_of_all.info(slot))
             for row, infos in by_row.items():
                 self._count(row, infos)
-            return True
+            self._changes += 1  # even if there are no pods any more
+            return
         if claims_changed:
             rows |= self._unresolved
         for row in rows:
             self._count(row, self._table.pods.at(self._table.pods.on(row)))
-        return bool(rows)
 
     def _count(self, row: int, infos: Iterable[PodInfo]) -> None:
         """Replaces what was counted on the node in this row."""
@@ -90,6 +89,7 @@ class PodKinds:
         before = self._of_row.get(row, Counter())
         for kind in before.keys() | kinds.keys():
             self._counts[kind] += kinds[kind] - before[kind]
+            self._changes += abs(kinds[kind] - before[kind])
             if not self._counts[kind]:
                 del self._counts[kind]
         self._of_row[row] = kinds
