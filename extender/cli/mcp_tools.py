@@ -23,6 +23,7 @@ from extender.offline.explain.group import explain_group
 from extender.offline.explain.overview import pending
 from extender.offline.manifests.templates import Workload, read_workloads
 from extender.offline.nodes import node_usage
+from extender.offline.plan.plan import plan
 from extender.offline.what_if.capacity import capacity
 from extender.offline.what_if.comparison import compare
 from extender.offline.what_if.result import simulate
@@ -65,6 +66,7 @@ class Tools:
             self.nodes,
             self.simulate,
             self.capacity,
+            self.plan,
             self.compare,
             self.doctor,
         )
@@ -140,6 +142,33 @@ class Tools:
         templates: list[Workload | str] = [*self._workloads(manifest)] if manifest else [workload]
         state, unread = self._source.load()
         return _answer(DocumentKind.CAPACITY, capacity(state, templates).to_dict(), unread)
+
+    def plan(
+        self,
+        pods: Annotated[Sequence[str], Field(description="NAMESPACE/NAME of pending pods to place")] = (),
+        manifest: Annotated[str, Field(description="YAML of pods or workloads to create after the moves")] = "",
+        room_for: Annotated[
+            str, Field(description="make room for the most of this: NAMESPACE/KIND/NAME, or `8x nvidia.com/gpu`")
+        ] = "",
+        empty: Names = (),
+        count: Annotated[int | None, Field(ge=1, description="how many of the nodes to empty")] = None,
+        keep: Annotated[Sequence[str], Field(description="namespaces, or KEY=VALUE labels, of pods to leave")] = (),
+        most_moves: Annotated[int | None, Field(ge=0, description="the most evictions of a plan")] = None,
+    ) -> Document:
+        """Finds the fewest evictions that place pods, make room or empty nodes, or proves none do; evicts nothing."""
+        state, unread = self._source.load()
+        namespace = self._source.default_namespace()
+        keys = [known_pod(state, pod_key(each, namespace)).key for each in pods]
+        found = plan(
+            state,
+            [*keys, *(self._workloads(manifest) if manifest else ())],
+            keep,
+            room_for=room_for or None,
+            empty_nodes=empty,
+            empty_count=count,
+            most_moves=most_moves,
+        )
+        return _answer(DocumentKind.PLAN, found.to_dict(), unread)
 
     def compare(
         self,

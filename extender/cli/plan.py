@@ -1,4 +1,4 @@
-"""The command `extender plan`: the fewest evictions after which pods are placed, or the proof that none help."""
+"""The command `extender plan`: the fewest evictions that place pods, empty nodes or make room, or that none do."""
 
 from __future__ import annotations
 
@@ -9,46 +9,59 @@ from typing import TYPE_CHECKING
 
 import click
 
-from extender.cli.completion import pods_and_groups
+from extender.cli.completion import nodes, pods_and_groups
 from extender.cli.document_kinds import DocumentKind
 from extender.cli.output import Output, output_option, say, switch
 from extender.cli.source_options import (
     DOES_NOT_FIT,
-    FILE,
+    SEED_OPTION,
     Seconds,
     Source,
+    filenames_option,
     group_key,
     known_pod,
     pod_key,
     print_answer,
     source_options,
 )
+from extender.cli.what_if import target
 from extender.errors import ConfigurationError
 
 if TYPE_CHECKING:  # not imported at run time, because --help must not wait for NumPy
     from extender.offline.manifests.templates import Workload
     from extender.offline.state import ClusterState
 
+_MANIFESTS = (".yaml", ".yml", ".json", ".gz")
+
 
 @click.command()
 @source_options
 @click.argument("pods", metavar="[POD]...", nargs=-1, shell_complete=pods_and_groups)
+@filenames_option("to create after the moves")
 @click.option(
-    "-f",
-    "--filename",
-    "filenames",
+    "--defrag",
+    metavar="SHAPE",
+    help="make room for the most of this: FILE, KIND/NAME, podgroup/NAME, or '8x nvidia.com/gpu on one node'",
+)
+@click.option(
+    "--empty",
+    "emptied",
     multiple=True,
-    type=FILE,
-    metavar="FILE",
-    help="Pod, Deployment, Job ... to create after the moves, in a file or folder; -: standard input",
+    shell_complete=nodes,
+    metavar="NODE[,NODE...]|KEY=VALUE",
+    help="move all pods away from these nodes, except those of DaemonSets and static ones; repeatable",
+)
+@click.option(
+    "--count",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="empty so many nodes, those with the fewest moves, of --empty or of all outside the control plane",
 )
 @click.option(
     "--max-moves",
     type=click.IntRange(min=0),
-    default=20,
-    show_default=True,
     metavar="N",
-    help="the most evictions of a plan",
+    help="the most evictions of a plan  [default: 20, or no limit for --empty and --count]",
 )
 @click.option(
     "--keep",
@@ -69,14 +82,17 @@ if TYPE_CHECKING:  # not imported at run time, because --help must not wait for 
     metavar="SECONDS",
     help="how long to search; then the best plan so far is printed",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="decides between nodes with the same score")
+@SEED_OPTION
 @switch("--script", help="print a shell script that carries the moves out with kubectl, for review")
-@output_option()
+@output_option(page=True)
 def plan(
     source: Source,
     pods: Sequence[str],
     filenames: Sequence[Path],
-    max_moves: int,
+    defrag: str | None,
+    emptied: Sequence[str],
+    count: int | None,
+    max_moves: int | None,
     keep: Sequence[str],
     no_evict_priority_above: int | None,
     evict_bare_pods: bool,
@@ -85,7 +101,7 @@ def plan(
     script: bool,
     output: Output,
 ) -> None:
-    """Find the fewest evictions after which pods have a node, or prove that no evictions help.
+    """Find the fewest evictions that place pods, empty nodes or make room, or prove that none do.
 
     Every move is decided by the scheduler's own rules, in the order given, so the plan says where each evicted pod
     goes. The command only prints, and evicts nothing. Budgets, DaemonSets, static pods, local volumes, the annotations
@@ -101,6 +117,13 @@ def plan(
       extender plan shop/web-7 --max-moves 3 --keep kube-system --keep app=db --no-evict-priority-above 1000
     The same as a script, to review and then to run:
       extender plan shop/web-7 --script > moves.sh
+    The moves that make room for the most pods with 8 GPUs, pods of a manifest, or whole groups:
+      extender plan --defrag '8x nvidia.com/gpu on one node' --max-moves 3
+      extender plan --defrag train.yaml
+      extender plan --defrag podgroup/train -n ml
+    The moves that empty two nodes for an upgrade, or the three nodes of a pool that need the fewest moves:
+      extender plan --empty worker-1,worker-2
+      extender plan --empty pool=old --count 3
 
     If not all pods can be placed, the plan places the most of the highest priority, then of the next, and so on. Most
     proofs that no plan is better need a solver: pip install 'podseat[plan]'.
@@ -108,21 +131,25 @@ def plan(
     Exit status: 0 if there is a plan, or if no move is needed; 3 if not everything is placed; 2 for wrong usage or
     input; 1 for a failure.
     """
-    from extender.offline.plan.plan import as_text
+    from extender.offline.plan.plan import as_text, summary
     from extender.offline.plan.plan import plan as find_plan
 
     if script and not output.is_text:
         raise ConfigurationError(["give one form of output: --script or -o"])
     workloads = source.workloads(filenames)
+    shape = _shape(source, defrag) if defrag is not None else None
     state, unread = source.load()
     namespace = source.default_namespace() if pods else ""
     targets: list[str | Workload] = [key for each in pods for key in _keys(state, each, namespace)]
-    if not (pods or workloads):
+    if not (pods or workloads or defrag or emptied or count):
         targets = [*_all_waiting(state, source.namespace)]
     found = find_plan(
         state,
         [*targets, *workloads],
         keep,
+        room_for=shape,
+        empty_nodes=[name for each in emptied for name in each.split(",") if name],
+        empty_count=count,
         most_moves=max_moves,
         most_priority=no_evict_priority_above,
         bare_pods=evict_bare_pods,
@@ -132,7 +159,8 @@ def plan(
     if script:
         say(found.to_script().rstrip("\n"))
     else:
-        print_answer(as_text(found, every=output.is_wide), DocumentKind.PLAN, found.to_dict(), unread, output, "")
+        lines = as_text(found, every=output.is_wide)
+        print_answer(lines, DocumentKind.PLAN, found.to_dict(), unread, output, "plan.html", summary=summary(found))
     sys.exit(0 if found.succeeds else DOES_NOT_FIT)
 
 
@@ -145,6 +173,28 @@ def _all_waiting(state: ClusterState, namespace: str | None) -> list[str]:
         where = f" in namespace {namespace}" if namespace else ""
         raise ConfigurationError([f"no pod is pending{where}: give the pods to place with -f FILE"])
     return keys
+
+
+def _shape(source: Source, argument: str) -> Workload | str:
+    """Returns the manifest in the file that the argument names; else the shape as `defrag.shape_of` takes it."""
+    from extender.offline.plan.defrag import amounts
+
+    path = Path(argument)
+    if argument == "-" or path.suffix in _MANIFESTS or path.exists():
+        workloads = source.workloads([path])
+        if len(workloads) > 1:
+            raise ConfigurationError([f"--defrag {argument}: expected one pod or template, got {len(workloads)}"])
+        return workloads[0]
+    if amounts(argument) is not None:
+        return argument
+    namespace = source.default_namespace()
+    group = group_key(argument, namespace)
+    if group is None:
+        return target(argument, namespace)
+    kind, key = group
+    if kind != "PodGroup":
+        raise ConfigurationError([f"--defrag {argument}: expected podgroup/NAME, but it names a {kind}"])
+    return key.replace("/", "/podgroup/")
 
 
 def _keys(state: ClusterState, argument: str, namespace: str) -> list[str]:

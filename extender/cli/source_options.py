@@ -275,6 +275,25 @@ TIMEOUT_OPTION = click.option(
 )
 
 
+SEED_OPTION = click.option(
+    "--seed", type=int, default=0, show_default=True, help="decides between nodes with the same score"
+)
+
+
+def filenames_option(purpose: str) -> Callable[[Any], Any]:
+    """Returns the option -f for manifests, whose help says what is done with their pods, such as `to place`."""
+    return click.option(
+        "-f",
+        "--filename",
+        "filenames",
+        multiple=True,
+        type=FILE,
+        metavar="FILE",
+        help=f"Pod, Deployment, Job ... {purpose}, in a file or folder; -: standard input. What no placement reads is"
+        " not checked here: `kubectl apply --dry-run=server`",
+    )
+
+
 @contextmanager
 def input_faults() -> Iterator[None]:
     """Converts errors of the input to ConfigurationError, so that the command exits with 2."""

@@ -17,9 +17,10 @@ from extender.cli.new_nodes import add_new_nodes, add_node_option, node_template
 from extender.cli.output import Output, output_option
 from extender.cli.source_options import (
     DOES_NOT_FIT,
-    FILE,
+    SEED_OPTION,
     Progress,
     Source,
+    filenames_option,
     print_answer,
     profiles_of,
     source_options,
@@ -31,17 +32,7 @@ if TYPE_CHECKING:  # not imported at run time, because --help must not wait for 
     from extender.offline.manifests.templates import Workload
     from extender.offline.what_if.scenario import Scenario
 
-_FILENAMES = click.option(
-    "-f",
-    "--filename",
-    "filenames",
-    multiple=True,
-    type=FILE,
-    metavar="FILE",
-    help="Pod, Deployment, Job ... to place, in a file or folder; -: standard input. What no placement reads is not"
-    " checked here: `kubectl apply --dry-run=server`",
-)
-_SEED = click.option("--seed", type=int, default=0, show_default=True, help="decides between nodes with the same score")
+_FILENAMES = filenames_option("to place")
 
 
 def _nodes_option(name: str, text: str) -> Any:
@@ -76,7 +67,7 @@ def _scenario_options(command: Any) -> Any:
 @click.command()
 @source_options
 @_scenario_options
-@_SEED
+@SEED_OPTION
 @output_option(page=True)
 def simulate(source: Source, seed: int, output: Output, **changes: Any) -> None:
     """Simulate where pods would be placed, also after nodes are drained or added, or workloads scaled or created.
@@ -186,7 +177,7 @@ def capacity(
     metavar="N",
     help="exit with 3 if the outcome differs for more than N pods",
 )
-@_SEED
+@SEED_OPTION
 @output_option(page=True)
 def compare(
     source: Source,

@@ -21,7 +21,7 @@ from extender.offline.manifests.admission import Admitted
 from extender.offline.manifests.templates import Workload, required_workload
 from extender.offline.nodes import NodeUsage, node_usage
 from extender.offline.plan.plan import MovePlan, plan
-from extender.offline.plan.search import MOST_MOVES, SEARCH_SECONDS
+from extender.offline.plan.search import SEARCH_SECONDS
 from extender.offline.policy_forms import AnyPolicy, profiles_of
 from extender.offline.state import ClusterState
 from extender.offline.what_if.capacity import MOST_PODS, Capacity, capacity
@@ -236,7 +236,10 @@ class Cluster:
         self,
         *pods: Workload | Mapping[str, Any] | str,
         keep: Sequence[str] = (),
-        most_moves: int = MOST_MOVES,
+        room_for: Workload | Mapping[str, Any] | str | None = None,
+        empty_nodes: Sequence[str] = (),
+        empty_count: int | None = None,
+        most_moves: int | None = None,
         most_priority: int | None = None,
         bare_pods: bool = False,
         seconds: float = SEARCH_SECONDS,
@@ -244,24 +247,35 @@ class Cluster:
     ) -> MovePlan:
         """Finds the fewest evictions after which these pods are placed, or proves that there are none.
 
+        Instead of pods, give `room_for` to make room for the most of a shape, or nodes to empty.
+
         Args:
             pods: the `namespace/name` of pods that wait for a node, and manifests that are created after the moves.
             keep: namespaces, and label selectors such as "app=db", of pods that are not to be evicted.
-            most_moves: the most evictions of a plan.
+            room_for: a manifest, "8x nvidia.com/gpu on one node", or NAMESPACE/KIND/NAME of a workload or podgroup.
+            empty_nodes: nodes to empty, given by name or label (`key=value`).
+            empty_count: how many of `empty_nodes` to empty, those with the fewest moves; None for all. Without
+                `empty_nodes`, the nodes are chosen from all outside the control plane.
+            most_moves: the most evictions of a plan; None for 20, or no limit if nodes are emptied.
             most_priority: pods of a higher priority are not evicted; None means that no priority protects a pod.
             bare_pods: True if pods without a controller may be evicted, which you then have to create again.
             seconds: how long to search; then the best plan so far is the answer.
 
         Raises:
-            UnknownPod: the cluster has no pod of this name.
-            ConfigurationError: a pod does not wait for a scheduler, or `keep` cannot be parsed.
+            UnknownPod, UnknownNode: the cluster has no pod or node of this name.
+            ConfigurationError: a pod does not wait for a scheduler, `keep` cannot be parsed, or two of pods, `room_for`
+                and nodes are given.
             MalformedCluster: the API server would refuse a manifest.
         """
         targets = [each if isinstance(each, Workload | str) else required_workload(each) for each in pods]
+        shape = required_workload(room_for) if isinstance(room_for, Mapping) else room_for
         return plan(
             self._state,
             targets,
             keep,
+            room_for=shape,
+            empty_nodes=empty_nodes,
+            empty_count=empty_count,
             most_moves=most_moves,
             most_priority=most_priority,
             bare_pods=bare_pods,

@@ -63,6 +63,7 @@ def test_an_assistant_gets_the_documents_that_the_commands_print(tmp_path: Path)
         "NodeUsage": ("nodes", {}),
         "Simulation": ("simulate", {"drain": ["general-a1"], "manifest": POD, "replicas": 2}),
         "Capacity": ("capacity", {"manifest": POD}),
+        "Plan": ("plan", {"empty": ["general-a1"]}),
         "Comparison": ("compare", {"policy": POLICY}),
         "Diagnosis": ("doctor", {}),
     }

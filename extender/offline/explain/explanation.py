@@ -30,6 +30,7 @@ from extender.offline.explain.condition import (
     written,
 )
 from extender.offline.explain.device_claims import all_of, preempted_devices
+from extender.offline.explain.moves import may_help
 from extender.offline.explain.search import suggested_changes
 from extender.offline.explain.suggestion import ChangeDocument, SuggestedChange, change_document
 from extender.offline.groups import GroupVerdict, GroupVerdicts
@@ -110,6 +111,7 @@ class Explained(Documented, frozen=True):
         message: the verdict in the words of kube-scheduler.
         condition: what the pod's scheduler wrote, if it contradicts the verdict.
         devices: the devices that its claims get on the chosen node, as `driver/pool/device`.
+        plan: the command that searches for moves of other pods, if such moves may let the pod run; else null.
     """
 
     pod: str
@@ -127,6 +129,7 @@ class Explained(Documented, frozen=True):
     preemption: PreemptionOutcome
     changes: Sequence[ChangeDocument]
     devices: Sequence[str] = ()
+    plan: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +237,19 @@ class Explanation:
             return suggested_changes(self._state, self.pod)
 
     @cached_property
+    def plan(self) -> str | None:
+        """The command that searches for moves of other pods that let this pod run; None if none seem to help.
+
+        It is given if the removal of pods that can be moved would let the pod run, the cluster has room in total, and
+        the scheduler would not preempt a pod.
+        """
+        waits = self.pod.key in self._state.infos and not (self._is_bound or self.is_excluded or self.group)
+        preempts = self.decision.preemption is not None and self.decision.preemption.nominated_node is not None
+        if not waits or preempts or not may_help(self._state, self.pod, self.changes):
+            return None
+        return f"extender plan {self.pod.key}"
+
+    @cached_property
     def waterfall(self) -> Waterfall | None:
         """The scores of the two best nodes, plugin by plugin; None if scores do not decide.
 
@@ -286,6 +302,7 @@ class Explanation:
             preemption=preemption(decision, self.preemption_decided_by),
             changes=[change_document(change) for change in self.changes] if changes else [],
             devices=chosen_devices(self.decision.outcome),
+            plan=self.plan if changes else None,
         ).to_dict()
 
     def to_frame(self) -> pd.DataFrame:

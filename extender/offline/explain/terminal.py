@@ -38,6 +38,8 @@ def summary(explanation: Explanation, *, changes: bool = True) -> Iterator[str]:
     yield from _preemption(explanation)
     if changes and explanation.decision.nodes and not explanation.decision.feasible:
         yield from _changes(explanation.changes)
+        if explanation.plan is not None:
+            yield printable(f"moves of other pods may let it run too: {explanation.plan}")
     if (group := explanation.group) is not None and not group.fits:
         namespace, _, name = group.key.partition("/")
         yield printable(f"for the whole group: extender explain {namespace}/{group.kind.lower()}/{name}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from shlex import quote
 from typing import Any, Literal
@@ -11,8 +12,12 @@ import msgspec
 from extender.errors import ConfigurationError
 from extender.model.pod import Pod
 from extender.offline.answers import Documented
+from extender.offline.html import rendering
 from extender.offline.manifests.templates import Workload
 from extender.offline.plan import solver
+from extender.offline.plan.defrag import MOST_ROOM, Room, make_room, shape_of
+from extender.offline.plan.empty import empty, nodes_to_choose_from
+from extender.offline.plan.model import UNREACHABLE
 from extender.offline.plan.movable import rules_of
 from extender.offline.plan.search import MOST_MOVES, SEARCH_SECONDS, Findings, SearchLimits, search
 from extender.offline.plan.trial import Move
@@ -88,6 +93,8 @@ class Planned(Documented, frozen=True, kw_only=True):
             `partial` if it places more than the scheduler does without a move, `impossible` if it is proved that no
             arrangement of the movable pods places everything and no plan places more, else `unknown`.
         pods: the pods to place, as `namespace/name`.
+        room: how much room the plan makes for a shape; null if it is about other things.
+        emptied: the nodes that the plan empties, or those that were tried; they stay cordoned.
         moves: the evictions in their order, each with the node on which the scheduler places the pod again.
         placements: the nodes of the pods to place, once the moves are done.
         unplaced: the pods to place that have no node then.
@@ -104,6 +111,8 @@ class Planned(Documented, frozen=True, kw_only=True):
 
     outcome: Outcome
     pods: Sequence[str]
+    room: Room | None = None
+    emptied: Sequence[str] = ()
     moves: Sequence[Move]
     placements: Sequence[Placement]
     unplaced: Sequence[str]
@@ -140,6 +149,13 @@ class MovePlan(Planned, frozen=True, kw_only=True):
         """Returns the documented form, ready for JSON: see docs/plan.md."""
         return msgspec.convert(self, Planned, from_attributes=True).to_dict()
 
+    def _repr_html_(self) -> str:
+        return rendering.part("plan.html", self.to_dict(), summary=summary(self))
+
+    def to_html(self) -> str:
+        """Returns the answer as a web page in one self-contained file."""
+        return rendering.file("plan.html", self.to_dict(), summary=summary(self))
+
     def to_script(self) -> str:
         """Returns a shell script for review, which carries the moves out with kubectl and waits for each."""
         return "\n".join(_script(self)) + "\n"
@@ -150,7 +166,10 @@ def plan(
     pods: Sequence[str | Workload],
     keep: Sequence[str] = (),
     *,
-    most_moves: int = MOST_MOVES,
+    room_for: Workload | str | None = None,
+    empty_nodes: Sequence[str] = (),
+    empty_count: int | None = None,
+    most_moves: int | None = None,
     most_priority: int | None = None,
     bare_pods: bool = False,
     seconds: float = SEARCH_SECONDS,
@@ -159,10 +178,16 @@ def plan(
 ) -> MovePlan:
     """Finds the fewest evictions after which these pods are placed, or proves that there are none.
 
+    Instead of placing pods, a plan can make room for the most of a shape, or empty nodes.
+
     Args:
         pods: waiting pods of the cluster as `namespace/name`, and workloads to create when the moves are done.
         keep: namespaces and label selectors of pods that are not to be evicted.
-        most_moves: the most evictions of a plan.
+        room_for: a shape, as `defrag.shape_of` takes it.
+        empty_nodes: nodes to empty, given by name or label.
+        empty_count: how many of `empty_nodes` to empty, those with the fewest moves; None for all. If `empty_nodes` is
+            empty, the nodes are chosen from all outside the control plane.
+        most_moves: the most evictions of a plan; None for MOST_MOVES, or no limit if nodes are emptied.
         most_priority: pods of a higher priority are not evicted; None means that no priority protects a pod.
         bare_pods: True if pods without a controller may be evicted, which then have to be created again.
         seconds: how long to search; then the best plan so far is the answer.
@@ -172,7 +197,32 @@ def plan(
         ConfigurationError: a pod does not wait for a scheduler, or `keep` is neither a namespace nor a selector.
         MalformedCluster: the API server would refuse a workload.
     """
+    rules = rules_of(keep, most_priority, bare_pods=bare_pods)
+    clock = clock or SystemClock()
+    is_emptying = bool(empty_nodes) or empty_count is not None
+    if bool(pods) + (room_for is not None) + is_emptying != 1:
+        raise ConfigurationError(["give one of: pods to place, a shape to make room for, nodes to empty"])
+    most = most_moves if most_moves is not None else UNREACHABLE - 1 if is_emptying else MOST_MOVES
+    limits = SearchLimits(seconds, most)
     base, notes = state.copy(), list[str]()
+    if is_emptying:
+        names = nodes_to_choose_from(base, empty_nodes, empty_count)
+        chosen, found = empty(base, names, empty_count or len(names), rules, limits, clock, seed)
+        return _answer(base, [], found, limits, notes, emptied=chosen)
+    if room_for is not None:
+        room, copies, found = make_room(base, shape_of(base, room_for, notes), rules, limits, clock, seed)
+        return _answer(base, copies, found, limits, notes, room=room)
+    waiting, created = _targets(base, pods, notes)
+    found = search(base, waiting, created, rules, limits, clock, seed)
+    targets = [*waiting, *(info.pod.key for info in created)]
+    notes += remarks_on(base, [*(base.infos[key].pod for key in waiting), *(info.pod for info in created)])
+    return _answer(base, targets, found, limits, notes)
+
+
+def _targets(
+    base: ClusterState, pods: Sequence[str | Workload], notes: list[str]
+) -> tuple[Sequence[str], Sequence[PodInfo]]:
+    """Returns the pods of the cluster to place, and those to create; adds the objects that these need to `base`."""
     waiting = list(dict.fromkeys(_waiting(base, each) for each in pods if isinstance(each, str)))
     created: list[PodInfo] = []
     names: dict[str, str] = {}
@@ -184,11 +234,7 @@ def plan(
     for info in created:
         if info.pod.node_name:
             raise ConfigurationError([f"pod {info.pod.key}: spec.nodeName binds it to a node without a scheduler"])
-    rules = rules_of(keep, most_priority, bare_pods=bare_pods)
-    found = search(base, waiting, created, rules, SearchLimits(seconds, most_moves), clock or SystemClock(), seed)
-    targets = [*waiting, *(info.pod.key for info in created)]
-    notes += remarks_on(base, [*(base.infos[key].pod for key in waiting), *(info.pod for info in created)])
-    return _answer(base, targets, found, most_moves, notes)
+    return waiting, created
 
 
 def _waiting(state: ClusterState, key: str) -> str:
@@ -201,7 +247,14 @@ def _waiting(state: ClusterState, key: str) -> str:
 
 
 def _answer(
-    state: ClusterState, targets: Sequence[str], found: Findings, most_moves: int, notes: list[str]
+    state: ClusterState,
+    targets: Sequence[str],
+    found: Findings,
+    limits: SearchLimits,
+    notes: list[str],
+    *,
+    room: Room | None = None,
+    emptied: Sequence[str] = (),
 ) -> MovePlan:
     done = found.plan
     moves = done.moves if done is not None else []
@@ -210,24 +263,27 @@ def _answer(
     if not (found.is_complete or solver.is_installed()):
         notes.append(solver.MISSING)
     placed = done.placed if done is not None else {}
-    outcome = _outcome(found)
+    outcome: Outcome = "fits" if room is not None and room.before == MOST_ROOM else _outcome(found)
     has_plan = outcome in ("fits", "moves", "partial")
+    sources = {move.source for move in moves}
     return MovePlan(
         outcome=outcome,
         pods=targets,
+        room=room,
+        emptied=emptied,
         moves=moves,
         placements=[Placement(key, placed[key]) for key in targets if key in placed],
-        unplaced=[key for key in targets if key not in placed],
-        priorities=_priorities(found),
+        unplaced=[key for key in targets if key not in placed] if room is None else (),
+        priorities=_priorities(found) if room is None and not emptied else (),
         smallest=has_plan and found.is_complete,
         bound=len(moves) if has_plan and found.is_complete else found.bound,
-        reason=None if found.places_all else _reason(found, most_moves),
+        reason=None if found.places_all or outcome == "fits" else _reason(found, limits.moves),
         preempted=found.preempted,
         movable=found.movable,
         kept=dict(sorted(found.kept.items(), key=lambda item: (-item[1], item[0]))),
         notes=notes,
         evicted={move.pod: state.infos[move.pod].pod for move in moves},
-        cordoned=sorted({move.source for move in moves if state.node(move.source).spec.unschedulable}),
+        cordoned=sorted(name for name in sources if name in emptied or state.node(name).spec.unschedulable),
     )
 
 
@@ -260,21 +316,48 @@ def _reason(found: Findings, most_moves: int) -> str:
 
 def summary(plan: Planned) -> str:
     """Returns the outcome as a sentence such as `2 moves place shop/web-7; no plan has fewer`."""
-    pods = listed(plan.pods, 2)
     number = len(plan.moves)
     if plan.outcome == "fits":
-        return f"no move is needed: the scheduler places {pods}"
+        return f"no move is needed: {_without_moves(plan)}"
     if plan.outcome == "partial":
         best = "no plan is better" if plan.smallest else "a plan may be better"
         share = f"{len(plan.placements)} of {counted(len(plan.pods), 'pod')}"
         return f"{counted(number, 'move')} {'places' if number == 1 else 'place'} {share}; {best}: {plan.reason}"
-    missing = listed(plan.unplaced, 2)
+    aim = f"place {listed(plan.unplaced or plan.pods, 2)}"
+    if plan.emptied:
+        aim = f"empty {listed(plan.emptied)}"
+    elif plan.room is not None:
+        aim = f"make room for more than the {plan.room.before} of {plan.room.shape} that fit now"
     if plan.outcome == "impossible":
-        return f"no moves can place {missing}: {plan.reason}"
+        return f"no moves can {aim}: {plan.reason}"
     if plan.outcome == "unknown":
-        return f"no moves are known that place {missing}: {plan.reason}"
+        return f"no moves are known that {aim}: {plan.reason}"
+    if plan.room is not None:
+        aim = f"make room for {plan.room.after - plan.room.before} more of {plan.room.shape}"
+    verb, _, rest = aim.partition(" ")
+    verb = verb + "s" if number == 1 and verb != "empty" else "empties" if number == 1 else verb
     least = "no plan has fewer" if plan.smallest else f"a plan may have fewer, but not less than {max(plan.bound, 1)}"
-    return f"{counted(number, 'move')} {'places' if number == 1 else 'place'} {pods}; {least}"
+    return f"{counted(number, 'move')} {verb} {rest}; {least}{_most_room(plan)}"
+
+
+def _without_moves(plan: Planned) -> str:
+    if plan.emptied:
+        return f"{listed(plan.emptied)} {'is' if len(plan.emptied) == 1 else 'are'} empty"
+    if plan.room is not None:
+        return f"at least {plan.room.before} of {plan.room.shape} fit now"
+    return f"the scheduler places {listed(plan.pods, 2)}"
+
+
+def _most_room(plan: Planned) -> str:
+    """Returns what is known about plans that make more room; empty if the plan is not about room."""
+    room = plan.room
+    if room is None:
+        return ""
+    allowed = f"of at most {counted(room.allowed_moves, 'move')}"
+    if room.most == room.after:
+        return f", and none {allowed} makes room for more"
+    more = "more" if room.most is None else f"up to {room.most - room.before} more"
+    return f", but one {allowed} may make room for {more}"
 
 
 def as_text(plan: Planned, *, every: bool = False) -> Iterator[str]:
@@ -289,7 +372,12 @@ def as_text(plan: Planned, *, every: bool = False) -> Iterator[str]:
     if plan.moves:
         yield ""
         yield from cut(list(_steps(plan.moves)), most, " steps")
-    if plan.placements:
+    if plan.placements and plan.room is not None:
+        yield ""
+        by_node = sorted(Counter(each.node for each in plan.placements).items())
+        rows_room = [(node, str(count)) for node, count in by_node]
+        yield from cut([("NODE", f"PODS OF {plan.room.shape}"), *rows_room], most, " nodes")
+    elif plan.placements:
         yield ""
         yield from cut([("POD", "NODE"), *((each.pod, each.node) for each in plan.placements)], most, " pods")
     if plan.unplaced and len(plan.pods) > 1:
@@ -325,6 +413,8 @@ def _script(plan: MovePlan) -> Iterator[str]:
         return
     yield "# Review it before you run it: it cordons nodes and evicts pods."
     yield _SCRIPT
+    if plan.emptied:
+        yield f"kubectl cordon {' '.join(map(quote, plan.emptied))}"
     held: list[str] = []
     for move in plan.moves:
         if move.source not in held and move.source not in plan.cordoned:
@@ -335,7 +425,8 @@ def _script(plan: MovePlan) -> Iterator[str]:
         held = [name for name in held if name not in uncordoned]
     if held:
         yield f"kubectl uncordon {' '.join(map(quote, held))}"
-    yield from (printable(f"# expected: pod {each.pod} on node {each.node}") for each in plan.placements)
+    if plan.room is None:
+        yield from (printable(f"# expected: pod {each.pod} on node {each.node}") for each in plan.placements)
 
 
 def _eviction(pod: Pod, target: str, uncordoned: Sequence[str]) -> Iterator[str]:

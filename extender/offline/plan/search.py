@@ -24,15 +24,13 @@ from typing import NamedTuple
 import numpy as np
 
 from extender.offline.controllers.replicas import is_pinned
-from extender.offline.controllers.workloads import in_order
 from extender.offline.explain.pod_terms import with_cordon
 from extender.offline.plan import movable, solver
 from extender.offline.plan.model import UNREACHABLE, Ints, PodClass, RelaxedProblem
 from extender.offline.plan.solver import Solution, Solver, Unsolved
-from extender.offline.plan.trial import Checkpoint, Move, MoveRefused, PlanTrial
+from extender.offline.plan.trial import Checkpoint, Move, MoveRefused, PlanTrial, settle
 from extender.offline.state import ClusterState
-from extender.offline.what_if import budgets
-from extender.offline.what_if.simulation import Eviction, Simulation
+from extender.offline.what_if.simulation import Eviction
 from extender.runtime.clock import INTERRUPTIONS, Clock
 from extender.table import PodInfo
 
@@ -112,6 +110,11 @@ class Findings:
     def places_all(self) -> bool:
         """True if the plan places every pod that was to be placed."""
         return self.plan is not None and self.plan.score.placed == tuple(self.levels.values())
+
+    @property
+    def moves(self) -> Sequence[Move]:
+        """The moves of the plan; none without a plan."""
+        return self.plan.moves if self.plan is not None else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,18 +240,14 @@ class _Search:
             self._ask_solver(problem)
 
     def _settle(self) -> None:
-        """Cordons the nodes to empty, and lets the scheduler run until it has nothing left to do."""
+        """Lets the scheduler run until it has nothing left to do, and cordons the nodes to empty."""
+        self.findings.preempted = settle(self._base, self._seed, self._now)
         for name in self._emptied:
             self._base.add(with_cordon(self._base.node(name), unschedulable=True))
-        simulation = Simulation(self._base, self._seed, now=self._now)
-        simulation.add(in_order(self._base.pending))
-        simulation.settle()
-        budgets.observe(self._base, every=False)
-        self.findings.preempted = simulation.log.evictions
 
     def _find_leaving(self) -> str | None:
         """Collects the pods that have to leave the nodes to empty; returns why one of them cannot leave."""
-        leaving = _movers_on(self._base, self._emptied)
+        leaving = movers_on(self._base, self._emptied)
         for info in leaving:
             reason = movable.obstacle(info, self._base, self._rules)
             if reason is not None:
@@ -308,9 +307,7 @@ class _Search:
         counts = Counter(self._priorities[key] for key in placed)
         score = Score(tuple(counts[priority] for priority in self.findings.levels), -len(trial.moves))
         best = self.findings.plan
-        is_plan = not self._emptied or (
-            len(placed) == len(self._targets) and not _movers_on(trial.state, self._emptied)
-        )
+        is_plan = not self._emptied or (len(placed) == len(self._targets) and not movers_on(trial.state, self._emptied))
         if is_plan and (best is None or score > best.score):
             self.findings.plan = CarriedOut(list(trial.moves), placed, score)
         return score
@@ -467,7 +464,7 @@ class _Search:
         return attempts <= _MOST_ORDERS and self._left_seconds() > 0
 
 
-def _movers_on(state: ClusterState, names: Sequence[str]) -> list[PodInfo]:
+def movers_on(state: ClusterState, names: Sequence[str]) -> list[PodInfo]:
     """Returns the pods that have to leave the nodes to empty them."""
     return [info for name in names for info in state.pods_on(name) if not is_pinned(info.pod)]
 

@@ -116,7 +116,13 @@ class Solver:
         self._fits_all: bool | None = None
         self._add_columns(UNREACHABLE - 1 if is_whole or most_moves is None else most_moves, is_whole=is_whole)
         rows = list(self._rows(most_moves))
-        rows.append((dict.fromkeys(itertools.chain(*self._evictions.values()), 1.0), 0, most_moves or math.inf))
+        rows.append(
+            (
+                dict.fromkeys(itertools.chain(*self._evictions.values()), 1.0),
+                0,
+                math.inf if most_moves is None else most_moves,
+            )
+        )
         self._levels: list[tuple[int, dict[int, float]]] = []
         """For each priority of the pods to place, from the highest: a row, and the columns of what is placed."""
         for level in levels:

@@ -18,7 +18,7 @@ from extender.offline.controllers.workloads import in_order
 from extender.offline.explain.pod_terms import with_cordon
 from extender.offline.state import ClusterState
 from extender.offline.what_if import budgets
-from extender.offline.what_if.simulation import Simulation
+from extender.offline.what_if.simulation import Eviction, Simulation
 from extender.table import PodInfo
 
 _CAUSE = "plan"
@@ -75,6 +75,15 @@ class Checkpoint:
             self._state.add_info(info)
         infos.clear()
         infos.update(self._infos)  # in the same order as before
+
+
+def settle(state: ClusterState, seed: int, now: datetime) -> Sequence[Eviction]:
+    """Lets the scheduler run until it has nothing left to do; returns the pods that it preempts."""
+    simulation = Simulation(state, seed, now=now)
+    simulation.add(in_order(state.pending))
+    simulation.settle()
+    budgets.observe(state, every=False)
+    return simulation.log.evictions
 
 
 class PlanTrial:
@@ -147,10 +156,11 @@ class PlanTrial:
         return [key for key in keys if key not in self.state.infos or not self.state.infos[key].pod.node_name]
 
     def _hold(self, name: str) -> None:
-        """Cordons the node, unless a move has done so."""
-        if name not in self._held:
-            self._held[name] = self.state.node(name)
-            self.state.add(with_cordon(self._held[name], unschedulable=True))
+        """Cordons the node, unless it is cordoned already."""
+        node = self.state.node(name)
+        if not node.spec.unschedulable:
+            self._held[name] = node
+            self.state.add(with_cordon(node, unschedulable=True))
 
     def _release(self, but: str = "") -> Sequence[str]:
         """Uncordons the nodes that are held except `but`, and lets the scheduler place waiting pods there."""

@@ -185,7 +185,7 @@ def capacity(
     Simulation(copied).settle()
     for info in copied.pending:
         copied.remove_pod(info)
-    admitted = _admitted(copied, templates, existing, most)
+    admitted = admitted_templates(copied, templates, existing, most)
     pods = {
         name: each.pod.with_spec(preemption_policy="Never", scheduling_gates=None) for name, each in admitted.items()
     }
@@ -249,7 +249,7 @@ def _on_each_node(simulation: Simulation, pod: Pod, most: int) -> dict[str, int]
     return counts
 
 
-def _admitted(
+def admitted_templates(
     state: ClusterState, templates: Sequence[Workload | str], existing: Mapping[str, Pod], most: int
 ) -> dict[str, Admitted]:
     """Returns {template name: one pod of the template, as the API server would store the pod}.
@@ -270,7 +270,7 @@ def _admitted(
     return admitted
 
 
-def _copies(state: ClusterState, pod: Pod, placed: int, size: int = 1) -> list[Pod]:
+def copies_of(state: ClusterState, pod: Pod, placed: int, size: int = 1) -> list[Pod]:
     """Returns `size` copies of the pod under new names. For a StatefulSet, adds the volume claims of the copies.
 
     Copies of a StatefulSet's pod get the lowest free ordinals, so that they use the claims that its controller creates.
@@ -392,7 +392,7 @@ def _in_turns(
 def _next(simulation: Simulation, template: PodInfo, gang: PodGroup | None, placed: int) -> Sequence[PodInfo]:
     """Returns the next pod of a template, or the members of its next gang."""
     size = 1 if gang is None else _members_to_try(simulation.state, gang)
-    copies = replica_infos(template, _copies(simulation.state, template.pod, placed, size))
+    copies = replica_infos(template, copies_of(simulation.state, template.pod, placed, size))
     if gang is None:
         return copies
     return copy_of_gang(simulation.state, gang, copies, simulation.log.attempts + 1).waiting
@@ -401,9 +401,9 @@ def _next(simulation: Simulation, template: PodInfo, gang: PodGroup | None, plac
 def _reasons(state: ClusterState, pod: Pod, gang: PodGroup | None) -> Sequence[Reason]:
     """Returns the reasons why one more pod of a template, or one more gang, does not fit."""
     if gang is None:
-        (copied,) = _copies(state, pod, 0)
+        (copied,) = copies_of(state, pod, 0)
         return Explanation(state, with_claims(state, copied)).reasons
-    copies = replica_infos(precomputed(pod), _copies(state, pod, 0, _members_to_try(state, gang)))
+    copies = replica_infos(precomputed(pod), copies_of(state, pod, 0, _members_to_try(state, gang)))
     copied_gang = copy_of_gang(state, gang, copies, -1)
     members = [PodInfo(with_claims(state, info.pod)) for info in copied_gang.waiting]
     return lacking(state, Leaf(copied_gang.group, members))

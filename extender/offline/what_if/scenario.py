@@ -62,9 +62,9 @@ def apply(scenario: Scenario, simulation: Simulation) -> list[str]:
     state = simulation.state
     notes: list[str] = []
     # Nodes are selected before new ones are added: a copy has the labels of its original, so it would be selected too.
-    removed = _selected(state, scenario.remove_nodes)
-    drained = [name for name in _selected(state, scenario.drain) if name not in removed]
-    cordoned = [*_selected(state, scenario.cordon), *drained]
+    removed = selected_nodes(state, scenario.remove_nodes)
+    drained = [name for name in selected_nodes(state, scenario.drain) if name not in removed]
+    cordoned = [*selected_nodes(state, scenario.cordon), *drained]
     for template, count in scenario.add_nodes:
         notes += add_nodes(state, template, _checked_count("new nodes", count, MOST_NEW_NODES))
     for name in cordoned:
@@ -146,7 +146,7 @@ def _movable(state: ClusterState, names: Sequence[str]) -> list[PodInfo]:
     return [info for name in names for info in state.pods_on(name) if not is_pinned(info.pod)]
 
 
-def _selected(state: ClusterState, selections: Sequence[str]) -> list[str]:
+def selected_nodes(state: ClusterState, selections: Sequence[str]) -> list[str]:
     """Returns the names of the selected nodes; a selection is a node's name or a label `key=value`."""
     names: dict[str, None] = {}
     for selection in selections:

@@ -9,13 +9,13 @@ from random import Random
 
 from extender import Cluster
 from extender.offline.controllers.replicas import is_pinned
-from extender.offline.controllers.workloads import in_order
 from extender.offline.explain.pod_terms import with_cordon
+from extender.offline.manifests.templates import Workload
+from extender.offline.plan.defrag import shape_of
 from extender.offline.plan.movable import KeepRules, obstacle
-from extender.offline.plan.trial import MoveRefused, PlanTrial
+from extender.offline.plan.trial import MoveRefused, PlanTrial, settle
 from extender.offline.state import ClusterState
-from extender.offline.what_if import budgets
-from extender.offline.what_if.simulation import Simulation
+from extender.table import PodInfo
 from tests.builders import ZONE, Object, make_node, make_pdb, make_pod
 from tests.builders.pod import PodBuilder
 
@@ -84,14 +84,11 @@ def _restrict(random: Random, pod: PodBuilder) -> None:
 
 
 def base_of(objects: list[Object], cordoned: Sequence[str] = ()) -> ClusterState:
-    """Returns the cluster in which the scheduler has nothing left to do, with these nodes cordoned."""
+    """Returns the cluster in which the scheduler has nothing left to do, and then cordons these nodes."""
     state = Cluster.from_objects(objects)._state.copy()
+    settle(state, 0, NOW)
     for name in cordoned:
         state.add(with_cordon(state.node(name), unschedulable=True))
-    simulation = Simulation(state, now=NOW)
-    simulation.add(in_order(state.pending))
-    simulation.settle()
-    budgets.observe(state, every=False)
     return state
 
 
@@ -109,6 +106,25 @@ def shortest(objects: list[Object], emptied: Sequence[str] = ()) -> int | None:
                 return len(trial.moves)
         level = longer(level, movable_in(base))
     return None
+
+
+def most_room(objects: list[Object], shape: Workload, most_moves: int, most: int) -> tuple[int, int]:
+    """Returns how many pods of the shape have room after at most so many moves, and the fewest moves for that.
+
+    All sequences of evictions are tried. No more than `most` pods are counted.
+    """
+    base = base_of(objects)
+    copies = shape_of(base, shape, []).copies(base, 0, most)
+    best = (-1, 0)
+    level = [PlanTrial(base, 0, NOW)]
+    for moves in range(most_moves + 1):
+        for trial in level:
+            ended = _ended(trial, copies)
+            unplaced = ended.unplaced([info.pod.key for info in copies]) if ended is not None else ()
+            if ended is not None:
+                best = max(best, (most - len(unplaced), -moves))
+        level = longer(level, movable_in(base))
+    return best[0], -best[1]
 
 
 def movable_in(base: ClusterState) -> list[str]:
@@ -176,10 +192,10 @@ def _with(trial: PlanTrial, key: str) -> PlanTrial | None:
     return after
 
 
-def _ended(trial: PlanTrial) -> PlanTrial | None:
+def _ended(trial: PlanTrial, created: Sequence[PodInfo] = ()) -> PlanTrial | None:
     ended = trial.copy()
     try:
-        ended.finish(())
+        ended.finish(created)
     except MoveRefused:
         return None
     return ended

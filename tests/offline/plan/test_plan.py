@@ -9,6 +9,7 @@ import pytest
 from extender import Cluster, Move, MovePlan
 from extender.errors import ConfigurationError, UnknownPod
 from extender.offline.plan import solver
+from extender.offline.plan.defrag import Room
 from extender.offline.plan.plan import plan as find_plan
 from extender.runtime.clock import ManualClock
 from tests.builders import (
@@ -341,3 +342,101 @@ def test_a_move_is_named_in_the_document() -> None:
     plan = planned(*NODES, web("w1", "a").obj(), web("w2", "b").obj(), web("w3", "c", "3").obj(), BIG)
     assert plan.to_dict()["moves"] == [{"pod": "default/w1", "source": "a", "target": "b", "uncordoned": []}]
     assert plan.moves == [Move("default/w1", "a", "b")]
+
+
+def test_a_node_is_emptied_and_stays_cordoned() -> None:
+    objects = [*NODES, web("w1", "a").obj(), web("w2", "b").obj(), daemon("agent", "a").obj()]
+    plan = planned(*objects, pods=(), empty_nodes=["a"])
+    assert (plan.outcome, plan.smallest, plan.emptied, moves(plan)) == (
+        "moves",
+        True,
+        ["a"],
+        [("default/w1", "a", "c")],
+    )
+    commands = [line for line in plan.to_script().splitlines() if line.startswith(("kubectl ", "evict "))]
+    assert commands == ["kubectl cordon a", "evict default w1 app=web '' ''"]
+
+
+def test_pods_of_other_nodes_move_if_the_pods_of_an_emptied_node_need_their_room() -> None:
+    """The pod on a needs zone b, where there is room only once the pod on b has gone to c."""
+    pytest.importorskip("highspy")
+    on_a = make_pod("x").req(cpu="3").owner("ReplicaSet", "x-5d8f").node("a").node_selector({ZONE: "b"}).obj()
+    on_b = make_pod("y").req(cpu="3").owner("ReplicaSet", "y-5d8f").node("b").obj()
+    plan = planned(*NODES, on_a, on_b, pods=(), empty_nodes=["a"])
+    assert (moves(plan), plan.smallest) == ([("default/y", "b", "c"), ("default/x", "a", "b")], True)
+
+
+def test_a_node_with_a_pod_that_stays_cannot_be_emptied() -> None:
+    plan = planned(*NODES, make_pod("bare").req(cpu="1").node("a").obj(), pods=(), empty_nodes=["a", "b"])
+    assert (plan.outcome, plan.reason) == (
+        "impossible",
+        "pod default/bare stays on a because it has no controller that would recreate it",
+    )
+
+
+@pytest.mark.usefixtures("_either")
+def test_the_nodes_with_the_fewest_moves_are_chosen_outside_the_control_plane() -> None:
+    control = make_node("control").capacity(cpu="4").label({"node-role.kubernetes.io/control-plane": ""}).obj()
+    fourth = make_node("d").capacity(cpu="4", pods="10").obj()
+    bare = [make_pod(f"bare-{node}").req(cpu="1").node(node).obj() for node in "cd"]
+    running = [fourth, web("w1", "a", "1").obj(), web("w2", "a", "1").obj(), web("w3", "b", "3").obj(), *bare]
+    plan = planned(*NODES, control, *running, pods=(), empty_count=1)
+    assert (plan.emptied, [move.pod for move in plan.moves], plan.smallest) == (["b"], ["default/w3"], True)
+    too_many = planned(*NODES, control, *running, pods=(), empty_count=3)
+    assert too_many.reason is not None
+    assert too_many.reason.startswith("only 2 of 4 nodes can be emptied; for example, pod default/bare-c stays on c")
+
+
+def test_moves_make_room_for_more_of_a_shape() -> None:
+    pytest.importorskip("highspy")
+    running = [web(f"w{node}", node, "1").obj() for node in "abc"]
+    plan = planned(*NODES, *running, pods=(), room_for="4x cpu on one node")
+    assert plan.room == Room("4x cpu on one node", 1, before=0, after=2, most=2, allowed_moves=20)
+    assert (len(plan.moves), plan.smallest, {each.node for each in plan.placements}) == (
+        2,
+        True,
+        {move.source for move in plan.moves},
+    )
+    fewer = planned(*NODES, *running, pods=(), room_for=BIG, most_moves=1)
+    assert fewer.room == Room("Pod default/big", 1, before=0, after=1, most=1, allowed_moves=1)
+    none = planned(*NODES, *running, pods=(), room_for="4x cpu", most_moves=0)
+    assert (none.outcome, none.reason) == ("unknown", "at least 1 move would be needed, and at most 0 are allowed")
+
+
+def test_room_is_made_for_whole_groups() -> None:
+    pytest.importorskip("highspy")
+    members = [make_pod(f"m{number}").req(cpu="4").group("gang").obj() for number in range(2)]
+    running = [web("w1", "a", "1").obj(), web("w2", "b", "1").obj()]
+    wide = make_node("wide").capacity(cpu="3", pods="10").obj()
+    objects = [*NODES[:2], wide, make_pod_group("gang", 2), *running]
+    plan = planned(*objects, *members, pods=(), room_for="default/podgroup/gang", keep=["app=db"])
+    assert plan.room is not None
+    assert (plan.room.size, plan.room.before, plan.room.after) == (2, 0, 0)  # its own pods get the freed room
+    gang = make_pod("n").req(cpu="4").group("gang").obj()
+    plan = planned(*objects, pods=(), room_for=gang)
+    assert plan.room is not None
+    assert (plan.room.size, plan.room.before, plan.room.after, len(plan.moves)) == (2, 0, 1, 2)
+
+
+def test_one_thing_is_planned_at_a_time() -> None:
+    with pytest.raises(ConfigurationError, match="give one of"):
+        planned(*NODES, BIG, empty_nodes=["a"])
+    with pytest.raises(ConfigurationError, match="give one of"):
+        planned(*NODES, pods=())
+
+
+def test_explain_points_to_a_plan_if_moves_may_help() -> None:
+    full = [web("w1", "a").obj(), web("w2", "b").obj(), web("w3", "c", "3").obj()]
+    big = make_pod("big").req(cpu="4").preemption_policy("Never").obj()
+    assert Cluster.from_objects([*NODES, *full, big]).explain("default/big").plan == "extender plan default/big"
+    no_room = [web("w4", "a").obj(), web("w5", "b").obj(), web("w6", "c", "1").obj()]
+    assert Cluster.from_objects([*NODES, *full, *no_room, big]).explain("default/big").plan is None
+    kept = [make_pod(f"w{node}").req(cpu="2").node(node).obj() for node in "abc"]
+    assert Cluster.from_objects([*NODES, *kept, big]).explain("default/big").plan is None
+    assert Cluster.from_objects([*NODES, big]).explain("default/big").plan is None
+
+
+def test_the_page_has_the_moves() -> None:
+    plan = planned(*NODES, web("w1", "a").obj(), web("w2", "b").obj(), web("w3", "c", "3").obj(), BIG)
+    assert "1 move places default/big" in plan.to_html()
+    assert "default/w1" in plan._repr_html_()

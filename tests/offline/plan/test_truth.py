@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+from itertools import combinations
 
 import pytest
 
 from extender import Cluster
+from extender.offline.manifests.templates import required_workload
+from extender.offline.plan.defrag import make_room, shape_of
+from extender.offline.plan.empty import empty
 from extender.offline.plan.movable import KeepRules
 from extender.offline.plan.search import SearchLimits, search
 from extender.runtime.clock import ManualClock
-from tests.offline.plan.generated import NOW, TARGET, best_score, generated, shortest, with_more_targets
+from tests.builders import make_pod
+from tests.offline.plan.generated import NOW, TARGET, best_score, generated, most_room, shortest, with_more_targets
 
 CASES = int(os.environ.get("PLANS", "60"))
 
@@ -69,7 +74,7 @@ def test_the_heuristic_never_finds_less_than_the_best_and_never_calls_it_impossi
 def test_nodes_are_emptied_with_as_few_moves_as_in_an_exhaustive_search() -> None:
     pytest.importorskip("highspy")
     differing = []
-    for seed in range(CASES // 2):
+    for seed in range(CASES // 4):
         objects = generated(seed)
         state = Cluster.from_objects(objects)._state
         emptied = state.node_names()[: 1 + seed % 2]
@@ -79,4 +84,41 @@ def test_nodes_are_emptied_with_as_few_moves_as_in_an_exhaustive_search() -> Non
         ours = None if found.plan is None else len(found.plan.moves)
         if ours != best or not found.is_complete or (found.proof is not None and best is not None):
             differing.append((seed, ours, best, found.proof))
+    assert differing == []
+
+
+@pytest.mark.timeout(3600)
+def test_nodes_are_chosen_that_need_the_fewest_moves_of_all_sets() -> None:
+    pytest.importorskip("highspy")
+    differing = []
+    for seed in range(CASES // 10):
+        objects = generated(seed)
+        state = Cluster.from_objects(objects)._state
+        names = state.node_names()
+        count = 1 + seed % 2
+        _, found = empty(state, names, count, KeepRules(), SearchLimits(1000), ManualClock(NOW.timestamp()), 0)
+        fewest = [moves for each in combinations(names, count) if (moves := shortest(objects, each)) is not None]
+        ours = len(found.moves) if found.places_all else None
+        if ours != min(fewest, default=None) or not found.is_complete:
+            differing.append((seed, ours, fewest, found.proof))
+    assert differing == []
+
+
+@pytest.mark.timeout(3600)
+def test_as_much_room_is_made_as_by_an_exhaustive_search() -> None:
+    pytest.importorskip("highspy")
+    differing = []
+    for seed in range(CASES // 6):
+        objects, moves = generated(seed), 1 + seed % 3
+        pod = make_pod("shape").label(app="xyz"[seed % 3]).req(cpu=str(1 + seed % 3))
+        if seed % 5 == 0:
+            pod.anti_affinity("kubernetes.io/hostname", labels={"app": "xyz"[seed % 3]})
+        workload = required_workload(pod.obj())
+        state = Cluster.from_objects(objects)._state.copy()
+        shape = shape_of(state, workload, [])
+        clock = ManualClock(NOW.timestamp())
+        room, _, found = make_room(state, shape, KeepRules(), SearchLimits(1000, moves), clock, 0)
+        best = most_room(objects, workload, moves, 20)
+        if (room.after, len(found.moves)) != best or room.most != room.after:
+            differing.append((seed, room, len(found.moves), best))
     assert differing == []
