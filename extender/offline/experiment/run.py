@@ -136,7 +136,7 @@ def run(experiment: Experiment, policy: str, seed: int) -> list[ExperimentSample
 
     if is_timed:
         return list(_by_hours(world, pods, lambda hours: measured(hours, _percent(world.arrived, capacity))))
-    samples = list(_by_percent(world, pods, capacity, lambda percent: measured(None, percent)))
+    samples = list(_by_percent(world, pods, capacity, lambda percent: measured(None, float(percent))))
     if most := max(experiment.spec.moves, default=0):
         arrived = _percent(world.arrived, capacity)
         samples += [measured(None, arrived, moves) for moves in world.move(most)]
