@@ -60,8 +60,9 @@ def experiment() -> None:
     metavar="N",
     help="number of processes  [default: the number of processors]",
 )
+@click.option("--dask", metavar="ADDRESS", help="Dask scheduler whose workers make the runs, such as tcp://host:8786")
 @output_option()
-def run(file: Path, results: Path | None, workers: int | None, output: Output) -> None:
+def run(file: Path, results: Path | None, workers: int | None, dask: str | None, output: Output) -> None:
     """Run an experiment, and write its results as results.csv, results.json and results.html.
 
     Every policy places the same pods, once for each seed. A run is kept as soon as it is done, so that the same command
@@ -81,7 +82,7 @@ def run(file: Path, results: Path | None, workers: int | None, output: Output) -
 
         metrics = Experiment.load(file).spec.metrics
         folder = results or file.with_suffix(".results")
-        result = run_all(file, folder, workers or os.cpu_count() or 1, _TimeLeft())
+        result = run_all(file, folder, workers or os.cpu_count() or 1, _TimeLeft(), dask)
         document = headed(DocumentKind.EXPERIMENT, result.to_dict())
         from json import dumps
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from functools import lru_cache
 from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -18,6 +20,7 @@ from extender.offline.experiment.results import ExperimentResult, summed_up
 from extender.offline.experiment.run import ExperimentSample, run
 from extender.offline.experiment.specification import Experiment
 
+_DASK_SECONDS = 10
 _Run = list[ExperimentSample]
 _DECODER = msgspec.json.Decoder(_Run)
 
@@ -27,10 +30,11 @@ def experiment(
     results: str | Path | None = None,
     workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
+    dask: str | None = None,
 ) -> ExperimentResult:
     """Makes the runs of an experiment, and returns what was measured.
 
-    The result does not depend on the number of workers.
+    The result does not depend on the number of workers, nor on where they run.
 
     Args:
         path: the experiment's file.
@@ -38,10 +42,11 @@ def experiment(
             that they depend on is the same. By default none is kept.
         workers: the number of processes.
         progress: called with the number of runs that are done, and of all runs.
+        dask: the address of a Dask scheduler, whose workers then make the runs; they read the files at the same path.
 
     Raises:
         ConfigurationError, MalformedInput: the experiment or its trace is wrong.
-        ExtenderError: a process was ended, or no pod arrived.
+        ExtenderError: a process was ended, Dask is missing or cannot be reached, or no pod arrived.
     """
     loaded = Experiment.load(Path(path))
     loaded.trace  # noqa: B018  # a fault of the trace is found before any process starts
@@ -62,7 +67,9 @@ def experiment(
             _keep(folder / loaded.key(*pair), made)
         report(len(done), len(pairs))
 
-    if workers == 1 or len(waiting) < 2:
+    if dask is not None:
+        _make_on_dask(dask, loaded.path.resolve(), waiting, take)
+    elif workers == 1 or len(waiting) < 2:
         for pair in waiting:
             take(pair, run(loaded, *pair))
     else:
@@ -85,6 +92,37 @@ def _make(
             raise ExtenderError(what) from None
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _make_on_dask(
+    address: str, path: Path, pairs: list[tuple[str, int]], take: Callable[[tuple[str, int], _Run], None]
+) -> None:
+    """Makes the runs on the workers of a Dask scheduler, which gives the runs of a lost worker to another."""
+    with _dask(address) as (client, as_done):
+        futures = {client.submit(_run_in_process, path, *pair, pure=False): pair for pair in pairs}
+        for future in as_done(futures):
+            take(futures[future], _DECODER.decode(future.result()))
+
+
+@contextmanager
+def _dask(address: str) -> Iterator[tuple[Any, Any]]:
+    """Yields a client of the Dask scheduler, and Dask's own `as_completed`."""
+    try:
+        from distributed import Client, KilledWorker
+        from distributed import as_completed as as_done
+    except ImportError:
+        raise ExtenderError("--dask needs Dask: pip install 'podseat[dask]'") from None
+    try:
+        client = Client(address, timeout=_DASK_SECONDS)
+    except (OSError, ValueError) as error:
+        raise ExtenderError(f"no Dask scheduler answers at {address}: {error}") from None
+    with client:
+        try:
+            yield client, as_done
+        except KilledWorker as error:
+            raise ExtenderError(
+                f"several workers were lost, one after another, while they made a run: {error}"
+            ) from None
 
 
 @lru_cache(maxsize=1)
