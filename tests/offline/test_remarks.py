@@ -103,7 +103,7 @@ def test_a_device_whose_capacity_has_no_valid_policy_is_left_out_with_a_note_and
     )
     both = Cluster.from_objects([NODE, make_device_class("gpu"), *devices, claim, pod.obj()])
     assert both.explain("default/p").fits
-    assert both.explain("default/p").notes == [note]
+    assert both.explain("default/p").notes == [note, "fits on d-2 of node n"]
     faulty = Cluster.from_objects([NODE, make_device_class("gpu"), devices[0], claim, pod.obj()])
     assert not faulty.explain("default/p").fits
     assert faulty.explain("default/p").notes == [note]
