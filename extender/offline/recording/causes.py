@@ -30,6 +30,7 @@ BECAUSE: Mapping[str, str] = {
     "every_budget_protects": "every PodDisruptionBudget protects the pods that it selects",
     "every_class_has_its_resource": "every DeviceClass keeps its implicit resource",
     "exact_score_fractions": "scores of large amounts are exact",
+    "request_sums_are_capped": "the requests on a node add up to 2^63 - 1 at most",
     "exact_storage_capacity": "storage capacity is compared exactly",
     "failures_name_the_group": "members that fail with their group name the group",
     "group_priorities_have_no_maximum": "groups may have the priority of system classes",
