@@ -22,6 +22,7 @@ from extender.cli.source_options import (
     known_pod,
     pod_key,
     print_answer,
+    show_progress,
     source_options,
 )
 from extender.cli.what_if import target
@@ -155,7 +156,10 @@ def plan(
         bare_pods=evict_bare_pods,
         seconds=seconds,
         seed=seed,
+        progress=show_progress if sys.stderr.isatty() else None,
     )
+    if sys.stderr.isatty():
+        show_progress("")
     if script:
         say(found.to_script().rstrip("\n"))
     else:

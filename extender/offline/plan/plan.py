@@ -19,7 +19,7 @@ from extender.offline.plan.defrag import MOST_ROOM, Room, make_room, shape_of
 from extender.offline.plan.empty import empty, nodes_to_choose_from
 from extender.offline.plan.model import UNREACHABLE
 from extender.offline.plan.movable import rules_of
-from extender.offline.plan.search import MOST_MOVES, SEARCH_SECONDS, Findings, SearchLimits, search
+from extender.offline.plan.search import MOST_MOVES, SEARCH_SECONDS, Findings, Progress, SearchLimits, search
 from extender.offline.plan.trial import Move
 from extender.offline.remarks import remarks_on
 from extender.offline.state import ClusterState
@@ -175,6 +175,7 @@ def plan(
     seconds: float = SEARCH_SECONDS,
     seed: int = 0,
     clock: Clock | None = None,
+    progress: Progress | None = None,
 ) -> MovePlan:
     """Finds the fewest evictions after which these pods are placed, or proves that there are none.
 
@@ -191,6 +192,7 @@ def plan(
         most_priority: pods of a higher priority are not evicted; None means that no priority protects a pod.
         bare_pods: True if pods without a controller may be evicted, which then have to be created again.
         seconds: how long to search; then the best plan so far is the answer.
+        progress: called with each plan that is the best so far, in words.
 
     Raises:
         UnknownPod: the cluster has no pod of this name.
@@ -213,7 +215,7 @@ def plan(
         room, copies, found = make_room(base, shape_of(base, room_for, notes), rules, limits, clock, seed)
         return _answer(base, copies, found, limits, notes, room=room)
     waiting, created = _targets(base, pods, notes)
-    found = search(base, waiting, created, rules, limits, clock, seed)
+    found = search(base, waiting, created, rules, limits, clock, seed, progress=progress)
     targets = [*waiting, *(info.pod.key for info in created)]
     notes += remarks_on(base, [*(base.infos[key].pod for key in waiting), *(info.pod for info in created)])
     return _answer(base, targets, found, limits, notes)

@@ -15,7 +15,7 @@ places more pods of the highest priority, or as many and more of the next, and s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -32,7 +32,10 @@ from extender.offline.plan.trial import Checkpoint, Move, MoveRefused, PlanTrial
 from extender.offline.state import ClusterState
 from extender.offline.what_if.simulation import Eviction
 from extender.runtime.clock import INTERRUPTIONS, Clock
+from extender.runtime.text import counted
 from extender.table import PodInfo
+
+Progress = Callable[[str], None]
 
 MOST_MOVES = 20
 SEARCH_SECONDS = 10.0
@@ -141,6 +144,7 @@ def search(
     clock: Clock,
     seed: int = 0,
     emptied: Sequence[str] = (),
+    progress: Progress | None = None,
 ) -> Findings:
     """Searches for the fewest moves after which the pods are placed, and some nodes are empty.
 
@@ -148,8 +152,9 @@ def search(
         waiting: pods of the cluster that wait for a node, as `namespace/name`.
         created: pods that do not exist yet; they are created when the moves are done.
         emptied: nodes that all pods have to leave, except those of DaemonSets and static pods. They stay cordoned.
+        progress: called with each plan that is the best so far, in words.
     """
-    return _Search(state, waiting, created, rules, limits, clock, seed, emptied).run()
+    return _Search(state, waiting, created, rules, limits, clock, seed, emptied, progress).run()
 
 
 class _Search:
@@ -163,7 +168,9 @@ class _Search:
         clock: Clock,
         seed: int,
         emptied: Sequence[str],
+        progress: Progress | None,
     ) -> None:
+        self._progress = progress
         self._limits = limits
         self._clock = clock
         self._seed = seed
@@ -310,6 +317,9 @@ class _Search:
         is_plan = not self._emptied or (len(placed) == len(self._targets) and not movers_on(trial.state, self._emptied))
         if is_plan and (best is None or score > best.score):
             self.findings.plan = CarriedOut(list(trial.moves), placed, score)
+            if self._progress is not None and trial.moves:
+                share = f"{len(placed)} of {counted(len(self._targets), 'pod')}"
+                self._progress(f"best plan so far: {counted(len(trial.moves), 'move')} for {share}")
         return score
 
     def _left_seconds(self) -> float:

@@ -288,6 +288,12 @@ def test_an_interrupted_search_answers_with_the_best_plan_so_far() -> None:
         find_plan(state, ["default/big"], clock=InterruptedClock(1))
 
 
+def test_each_plan_that_is_the_best_so_far_is_reported() -> None:
+    reports: list[str] = []
+    find_plan(Cluster.from_objects(DECEIVED)._state, ["default/big"], progress=reports.append)
+    assert reports == ["best plan so far: 2 moves for 1 of 1 pod"]
+
+
 def test_rules_that_the_solver_does_not_know_are_decided_by_the_scheduler() -> None:
     """Node a would need one move, but the pod that waits may not be beside a pod that stays there."""
     pytest.importorskip("highspy")
