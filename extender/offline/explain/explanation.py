@@ -240,7 +240,7 @@ class Explanation:
     def plan(self) -> str | None:
         """The command that searches for moves of other pods that let this pod run; None if none seem to help.
 
-        It is given if the removal of pods that can be moved would let the pod run, the cluster has room in total, and
+        It is given if the removal of pods with a controller would let the pod run, the cluster has room in total, and
         the scheduler would not preempt a pod.
         """
         waits = self.pod.key in self._state.infos and not (self._is_bound or self.is_excluded or self.group)

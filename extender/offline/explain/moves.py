@@ -8,18 +8,24 @@ import numpy as np
 
 from extender.model.pod import Pod
 from extender.offline.explain.suggestion import SuggestedChange
-from extender.offline.plan.movable import KeepRules, obstacle
 from extender.offline.state import ClusterState
 from extender.table import PodInfo
 
 
 def may_help(state: ClusterState, pod: Pod, changes: Sequence[SuggestedChange]) -> bool:
-    """Returns True if some pods stand in the way that a plan may evict, and there is room for all pods in total."""
+    """Returns True if pods stand in the way that a controller would recreate, and there is room for all pods in total.
+
+    A plan may still have to keep these pods, because of a budget or an annotation for example.
+    """
     for change in changes:
         victims = [state.infos[key] for key in change.removed]
-        if victims and all(info.pod.node_name and obstacle(info, state, KeepRules()) is None for info in victims):
+        if victims and all(_is_recreated(info.pod) for info in victims):
             return _has_room_in_total(state, PodInfo(pod))
     return False
+
+
+def _is_recreated(pod: Pod) -> bool:
+    return bool(pod.node_name) and pod.controller is not None and not pod.terminating
 
 
 def _has_room_in_total(state: ClusterState, info: PodInfo) -> bool:
