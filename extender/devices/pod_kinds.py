@@ -75,7 +75,7 @@ class PodKinds:
                 by_row[int(pods_of_all.row[slot])].append(pods_of_all.info(slot))
             for row, infos in by_row.items():
                 self._count(row, infos)
-            self._changes += 1  # even if there are no pods any more
+            self._changes += 1  # also if no pod is left
             return
         if claims_changed:
             rows |= self._unresolved
