@@ -110,7 +110,8 @@ def allocation_of(
     used: Amounts = np.empty((2, *shape), dtype)
     for position, ((_, allocated), (_, amount)) in enumerate(zip(offers, counted, strict=True)):
         used[0, position] = allocated
-        np.add(allocated, min(max(amount, 0), INT64_MAX if is_exact else _MAX_AMOUNT), out=used[1, position])
+        added = min(max(amount, 0), INT64_MAX if is_exact else _MAX_AMOUNT)
+        np.add(allocated, added, out=used[1, position], dtype=dtype if is_exact else None)
     overflows = False
     if is_exact and dtype is np.int64:
         used[1][used[1] < used[0]] = INT64_MAX

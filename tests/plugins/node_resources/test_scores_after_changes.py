@@ -23,6 +23,7 @@ from extender.plugins.node_resources_scores import (
     most_allocated,
 )
 from extender.table import PodInfo, Table
+from extender.table.features import VERSIONS, FeatureGates
 from tests.builders import NodeBuilder, make_node, make_pod
 
 STORAGE = (ResourceWeight("cpu", 3), ResourceWeight("ephemeral-storage"))
@@ -51,9 +52,9 @@ ASKING = [info("a", cpu="1"), info("b", cpu="500m", memory="1Gi"), info("c", **{
 class Histories:
     """Applies one history to a table that is read after each step, and builds new tables to compare."""
 
-    def __init__(self) -> None:
+    def __init__(self, features: FeatureGates = VERSIONS["1.37"].features) -> None:
         self.history: list[tuple[str, Any]] = []
-        self.table = Table()
+        self.table = Table(features)
 
     def tell(self, method: str, *arguments: Any) -> None:
         self.history.append((method, arguments))
@@ -101,9 +102,11 @@ def test_scores_equal_those_of_a_new_table(seed: int) -> None:
                 np.testing.assert_equal(scores(rule, pod, recorded.table, names), scores(rule, pod, fresh, names))
 
 
+@pytest.mark.parametrize("version", ["1.37", "1.38"])
 @pytest.mark.parametrize("memory", ["1e999999999", "-1e999999999"])
-def test_scores_are_0_to_100_for_any_requests(memory: str) -> None:
-    random, recorded, asking = Random(1), Histories(), info("asking", cpu="1", memory=memory)
+def test_scores_are_0_to_100_for_any_requests(memory: str, version: str) -> None:
+    random, recorded = Random(1), Histories(VERSIONS[version].features)
+    asking = info("asking", cpu="1", memory=memory)
     for number in range(NODES):
         recorded.tell("set_node", msgspec.convert(node(f"n{number}", random).obj(), Node))
     names = list(recorded.table.nodes.row_of)
@@ -112,6 +115,15 @@ def test_scores_are_0_to_100_for_any_requests(memory: str) -> None:
         for rule in RULES:
             found = scores(rule, asking, recorded.table, names)
             assert found is None or (found.min() >= 0 and found.max() <= 100)
+
+
+def test_a_node_whose_pods_request_too_much_has_no_room_in_the_score_of_1_38() -> None:
+    recorded = Histories(VERSIONS["1.38"].features)
+    recorded.tell("set_node", msgspec.convert(node("n", Random(1)).obj(), Node))
+    for number in range(3):
+        recorded.tell("place", info(f"p{number}", memory="6Ei"), "n")
+    memory_only = NodeResourcesFitScore(resources=(ResourceWeight("memory", 1),))
+    assert scores(memory_only, info("asking", cpu="1"), recorded.table, ["n"]) == [0]
 
 
 def test_a_hypothetical_pod_counts_while_it_is_placed() -> None:
