@@ -100,6 +100,7 @@ class _SelectorKinds(_Kinds):
 
 
 def _verdict(expression: str, device: PoolDevice, deadline: Deadline) -> int:
+    deadline.check("a selector of devices")
     try:
         return _YES if matches(expression, device, deadline) else _NO
     except SelectorError:

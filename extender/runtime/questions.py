@@ -6,6 +6,7 @@ process can be limited from outside, and because the server's own threads then l
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import logging
 import os
@@ -87,6 +88,8 @@ def in_child(work: Callable[[], T], seconds: float = SECONDS, memory_bytes: int 
         reading, writing = os.pipe()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # Python warns of forks beside threads
+            # A child that sets its own timer waits for the thread of an inherited one, which a fork does not copy.
+            faulthandler.cancel_dump_traceback_later()
             pid = os.fork()
     except OSError as error:
         raise TooExpensive(f"no process could be started for this answer: {error.strerror}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import resource
 import shutil
@@ -102,6 +103,7 @@ class _Child(Generic[T]):
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
         self._begin = time.monotonic()
+        faulthandler.cancel_dump_traceback_later()  # pytest in the child would wait for the thread of the timer
         self._pid = os.fork()
         if self._pid == 0:
             _be_child(job, directory)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import socket
@@ -65,6 +66,11 @@ def test_after_the_block_the_callers_timer_goes_on(seconds: float) -> None:
         assert signal.getsignal(signal.SIGALRM) == handler
     finally:
         signal.setitimer(signal.ITIMER_REAL, left)  # this test's own limit
+
+
+def test_a_child_may_set_a_timer_of_its_own_as_calls_of_rules_do() -> None:
+    faulthandler.dump_traceback_later(60)
+    assert in_child(lambda: faulthandler.dump_traceback_later(60), 5) is None
 
 
 def test_an_answer_of_a_child_is_the_same() -> None:

@@ -31,6 +31,7 @@ from tests.builders import (
     PodBuilder,
     expression,
     make_claim,
+    make_device,
     make_device_class,
     make_node,
     make_pod,
@@ -183,8 +184,9 @@ def test_a_pod_of_a_thousand_requirements_on_nodes_ends_within_one_rule(pod: Pod
 def test_a_claim_whose_devices_take_long_ends_within_one_node() -> None:
     """Each device's selector may take seconds, and a node may have hundreds of them."""
     clock, pod = _TickingClock(), make_pod("web").resource_claim("wants").obj()
-    slices = [make_resource_slice(name, "gpu.example.com", *(f"gpu-{i}" for i in range(200))) for name in _NODES]
-    claim = make_claim("wants", make_request("device", "gpu", 'device.driver == "other"'))
+    devices = [make_device(f"gpu-{number}", {"number": number}) for number in range(200)]
+    slices = [make_resource_slice(name, "gpu.example.com", *devices) for name in _NODES]
+    claim = make_claim("wants", make_request("device", "gpu", 'device.attributes["gpu.example.com"].number < 0'))
     nodes = (make_node(name).obj() for name in _NODES)
     cache = cache_of(*nodes, make_device_class("gpu"), *slices, claim, pod, clock=clock)
     verb = Filter(cache, PROFILES, Telemetry(), limit=TimeLimit(clock, 1.0))
