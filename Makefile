@@ -21,7 +21,7 @@ lower = $(shell echo "$(1)" | tr A-Z a-z)
 PLATFORM := $(shell uname -s | tr A-Z a-z)-$(subst aarch64,arm64,$(subst x86_64,amd64,$(shell uname -m)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run check test test-all test-fast explore backlogs test-injection test-groups test-group-cases test-gangs test-group-incidents test-redaction test-controllers test-plans mutate test-upstream test-versions test-next test-faults test-strangers test-jobs test-webhook-gangs soak fuzz fuzz-answers lint bench bench-cluster bench-webhook manifests docs docs-reference golden wheel dist test-distribution image-context image image-smoke sign push-chart binary krew release-notes audit test-workflows test-chart clean
+.PHONY: help setup run check test test-all test-fast explore backlogs test-injection test-groups test-group-cases test-gangs test-group-incidents test-redaction test-controllers test-plans test-live-plans mutate test-upstream test-versions test-next test-faults test-strangers test-jobs test-webhook-gangs soak fuzz fuzz-answers lint bench bench-cluster bench-webhook manifests docs docs-reference golden wheel dist test-distribution image-context image image-smoke sign push-chart binary krew release-notes audit test-workflows test-chart clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -97,6 +97,9 @@ test-controllers: $(READY) ## compare 300 drains, scale-downs and removals of no
 
 test-plans: $(READY) ## compare `extender plan` with an exhaustive search on 1,000 small clusters; about five minutes
 	PLANS=1000 $(VENV)/bin/pytest tests/offline/plan/test_truth.py
+
+test-live-plans: $(READY) ## carry out 200 plans on a real API server with kube-scheduler, and compare every step; SEED=2 for others
+	LIVE_PLANS=200 $(VENV)/bin/pytest -s tests/offline/plan/test_live_plans.py
 
 test-groups: $(READY) ## compare 2,000 generated pod groups with the stock scheduler, step by step; about five minutes
 	@$(VENV)/bin/python -m tests.group_conformance $(ARGS)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from extender.errors import ConfigurationError
+from extender.model.csi_migration import REGION, ZONE
 from extender.model.pod import Pod
 from extender.offline.answers import Documented
 from extender.offline.html import rendering
@@ -60,6 +61,11 @@ evict() {
   [ -z "$5" ] || kubectl create -f "$5"
   until [ "$(on_nodes "$1" "$3")" -ge "$before" ]; do sleep 1; done
 }
+"""
+_COPIED_FROM_THE_NODE = (ZONE, REGION)
+"""Labels that the API server gives a pod when it is bound, so those of the replacement may differ.
+
+Upstream: plugin/pkg/admission/podtopologylabels.
 """
 _WITHOUT_OWNER = "/^  nodeName:/d; /^  uid:/d; /^  resourceVersion:/d"
 
@@ -432,7 +438,8 @@ def _script(plan: MovePlan) -> Iterator[str]:
 
 
 def _eviction(pod: Pod, target: str, uncordoned: Sequence[str]) -> Iterator[str]:
-    labels = ",".join(f"{key}={value}" for key, value in sorted(pod.labels.items()))
+    own = {key: value for key, value in pod.labels.items() if key not in _COPIED_FROM_THE_NODE}
+    labels = ",".join(f"{key}={value}" for key, value in sorted(own.items()))
     file = ""
     if pod.controller is None:
         file = f"{pod.namespace}.{pod.name}.yaml"

@@ -344,6 +344,14 @@ def test_the_script_evicts_in_order_and_cordons_each_node_meanwhile() -> None:
     assert commands[-1] == "kubectl uncordon a"
 
 
+def test_the_script_finds_the_replacement_in_another_zone() -> None:
+    """The API server labels a pod with the zone of its node when it is bound."""
+    running = [web("w1", "a").label({ZONE: "a"}).obj(), web("w2", "b", "3").obj(), web("w3", "c", "1").obj()]
+    plan = planned(*NODES, *running, make_pod("big").req(cpu="4").node_selector({ZONE: "a"}).obj())
+    assert moves(plan) == [("default/w1", "a", "c")]
+    assert "evict default w1 app=web '' ''" in plan.to_script().splitlines()
+
+
 def test_a_move_is_named_in_the_document() -> None:
     plan = planned(*NODES, web("w1", "a").obj(), web("w2", "b").obj(), web("w3", "c", "3").obj(), BIG)
     assert plan.to_dict()["moves"] == [{"pod": "default/w1", "source": "a", "target": "b", "uncordoned": []}]
