@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from extender.devices.allocations import Devices, devices_of
-from extender.devices.allocator import keeps_away
+from extender.devices.allocator import keeps_away, remaining_counters
 from extender.devices.cel.device_selectors import SelectorError, matches
 from extender.devices.device import Amounts, CounterKey, DeviceID, PoolDevice, qualified
 from extender.devices.device_requests import CapacityError, RequestData, consumed
@@ -324,13 +324,8 @@ def _free_of(device: PoolDevice, resource: DeviceResource, allocated: AllocatedS
 
 
 def _free_counters(view: PoolView, keys: Sequence[CounterKey], allocated: AllocatedState) -> int:
-    remaining = {key: view.counters[key] for key in keys}
-    for device in (*view.devices, *view.elsewhere):
-        if allocated.holds(device.id):
-            for key, amount in device.counters:
-                if key in remaining:
-                    remaining[key] -= amount
-    fractions = (left * WHOLE // view.counters[key] for key, left in remaining.items() if view.counters[key] > 0)
+    remaining = remaining_counters(view, allocated)
+    fractions = (remaining[key] * WHOLE // view.counters[key] for key in keys if view.counters[key] > 0)
     return max(0, min(fractions, default=WHOLE))
 
 
