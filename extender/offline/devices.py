@@ -63,6 +63,8 @@ def names(devices: Sequence[str]) -> list[str]:
 def left_over(state: ClusterState) -> list[LeftOver]:
     """Returns what no typical claim can use, for each driver and capacity. Selectors of claims are ignored."""
     typical = _typical_shares(state)
+    if not typical:  # most clusters share no devices, but may have tens of thousands to look at
+        return []
     totals: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for device, left in _partly_used(state):
         driver = device.id.driver
