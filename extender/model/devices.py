@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import msgspec
+from msgspec.structs import replace
 
 from extender.model.meta import Condition, Int64, NodeSelector, Object, Value
 from extender.model.quantity import Quantity, nano
@@ -309,6 +310,10 @@ class ResourceClaim(Object, frozen=True):
     def is_for_extended_resources(self) -> bool:
         """True if the scheduler created the claim for a pod's extended resources (KEP-5004)."""
         return self.annotations.get(EXTENDED_RESOURCE_CLAIM_ANNOTATION) == "true"
+
+    def with_allocation(self, allocation: AllocationResult) -> Self:
+        """Returns a copy of the claim that has these devices; its consumers stay."""
+        return replace(self, status=replace(self.status, allocation=allocation))
 
     def is_reserved_for(self, consumer_uid: str) -> bool:
         """Returns True if the pod, or the members of the PodGroup, may use the claim (upstream IsReservedForPod)."""

@@ -87,5 +87,5 @@ def take_devices(trial: Trial, pods: Sequence[PodInfo], row: int) -> None:
         if isinstance(plan, DevicePlan):
             for claim, allocation in plan.allocate:
                 is_special = claim.name == CLAIM_NAME  # it is created for extended resources, and does not exist yet
-                taken = replace(claim, status=replace(claim.status, allocation=allocation))
-                trial.set_object(pending_claim(claim, allocation) if is_special else taken)
+                taken = pending_claim(claim, allocation) if is_special else claim.with_allocation(allocation)
+                trial.set_object(taken)

@@ -67,7 +67,7 @@ class ClaimChooser:
             return None
         devices: tuple[int, ...] = ()
         for own, allocation in outcome.devices.allocate:
-            claim = replace_status(own, allocation)
+            claim = own.with_allocation(allocation)
             devices = tuple(int(result.device.removeprefix("gpu-")) for result in allocation.results)
         self._chosen = _Placed(pod, claim)
         return Choice(self._table.nodes.row_of[outcome.node_name], devices)
@@ -87,11 +87,6 @@ class ClaimChooser:
         self._table.take_away(placed.pod.uid)
         if placed.claim is not None:
             self._table.remove_object(ResourceClaim.__name__, placed.claim.key)
-
-
-def replace_status(claim: ResourceClaim, allocation: object) -> ResourceClaim:
-    status = msgspec.structs.replace(claim.status, allocation=allocation)
-    return msgspec.structs.replace(claim, status=status)
 
 
 def _profile(policies: Sequence[tuple[str, int]], typical: TypicalPods) -> Profile:
