@@ -9,6 +9,8 @@ import signal
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGTERM, SIGUSR2
 from threading import Thread
@@ -47,6 +49,20 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_configure_node(node: Any) -> None:
     """All workers must agree on the order, also if the build ends while they start."""
     node.workerinput["stock_is_built"] = is_built()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Begins the imports of each worker at another file, so that together they compile a new clone's tests once."""
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None:
+        return
+    first, step = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
+    root = session.config.rootpath
+    files = sorted(path for folder in session.config.args for path in (root / folder).rglob("test_*.py"))
+    for path in files[first::step]:
+        with suppress(Exception):  # The collection, which follows, reports a file that cannot be imported.
+            import_module(".".join(path.relative_to(root).with_suffix("").parts))
 
 
 @pytest.hookimpl(trylast=True)
