@@ -131,6 +131,24 @@ class RelaxedProblem:
         ]
         return twin
 
+    def within(self, places: Sequence[int], waiting: PodInfo) -> RelaxedProblem:
+        """Returns the part of the problem in which only one pod is to be placed, and only these nodes may be used."""
+        is_inside = np.zeros(len(self.nodes), np.bool_)
+        is_inside[list(places)] = True
+        twin = copy(self)
+        twin._sums = None
+        twin.classes = [
+            replace(
+                each,
+                allowed=each.allowed[is_inside[each.allowed]],
+                movers={place: infos for place, infos in each.movers.items() if is_inside[place]},
+                waiting=[info for info in each.waiting if info is waiting],
+            )
+            for each in self.classes
+            if waiting in each.waiting or any(is_inside[place] for place in each.movers)
+        ]
+        return twin
+
     def _limits(self, resource: str) -> bool:
         """Returns True if every profile refuses nodes that are short of the resource."""
         if resource != "pods" and not is_counted(resource):
@@ -238,7 +256,11 @@ class RelaxedProblem:
         """Returns the number of nodes on which a pod of the class has room without any eviction; 0 if it has ports."""
         if pods.first.host_ports:
             return 0
-        return int((self.free[:, pods.allowed] >= pods.takes[:, np.newaxis]).all(axis=0).sum())
+        return len(self.with_room(pods))
+
+    def with_room(self, pods: PodClass) -> Places:
+        """Returns the nodes on which requests leave room for a pod of the class without any eviction."""
+        return pods.allowed[np.flatnonzero((self.free[:, pods.allowed] >= pods.takes[:, np.newaxis]).all(axis=0))]
 
     def victims(self, pods: PodClass, place: int, size: int) -> list[list[PodInfo]] | None:
         """Returns the sets of so many pods whose eviction makes room for one pod of the class on the node.
@@ -270,6 +292,23 @@ class RelaxedProblem:
             if each.targets and (text := self._too_many(each, freed)) is not None:
                 return text
         return None
+
+    def most_placed(self, levels: Iterable[int]) -> list[int]:
+        """Returns how many pods have room at most, by priority in the order of `levels`, as far as sums show it.
+
+        Compares what all nodes together have free with the smallest pods of each priority, each resource alone.
+        """
+        left = self.freed().sum(axis=1)
+        for each in self.classes:
+            left -= np.minimum(each.takes, each.frees) * sum(map(len, each.movers.values()))
+        most: list[int] = []
+        for level in levels:
+            takes = [each.takes for each in self.classes for info in each.waiting if info.priority == level]
+            sums = np.sort(np.array(takes, np.int64).reshape(-1, len(self.resources)), axis=0).cumsum(axis=0)
+            count = int((sums <= left).sum(axis=0).min(initial=len(takes)))
+            most.append(count)
+            left -= sums[count - 1] if count else 0
+        return most
 
     def freed(self) -> Ints:
         """Returns what every node has free if all movable pods go: int64[resource, node]."""

@@ -31,8 +31,8 @@ from extender.runtime.text import MOST_ROWS, aligned, counted, cut, listed, prin
 from extender.table import PodInfo
 
 _EXHAUSTED = (
-    "the pods could be arranged so, but the scheduler places evicted pods elsewhere; all orders of evictions were"
-    " tried, each pod evicted once, but another --seed may end differently"
+    "the pods could be arranged so, but no order of evictions leads there; all orders were tried, each pod evicted once"
+    " and directed to each node with room, but another --seed may end differently"
 )
 _SCRIPT = """\
 set -eu
@@ -212,7 +212,8 @@ def plan(
         raise ConfigurationError(["give one of: pods to place, a shape to make room for, nodes to empty"])
     most = most_moves if most_moves is not None else UNREACHABLE - 1 if is_emptying else MOST_MOVES
     limits = SearchLimits(seconds, most)
-    base, notes = state.copy(), list[str]()
+    is_changed = room_for is not None or any(isinstance(each, Workload) for each in pods)
+    base, notes = state.copy() if is_changed else state, list[str]()
     if is_emptying:
         names = nodes_to_choose_from(base, empty_nodes, empty_count)
         chosen, found = empty(base, names, empty_count or len(names), rules, limits, clock, seed)
@@ -406,12 +407,17 @@ def _level(level: PlannedPriority) -> Sequence[str]:
 
 
 def _steps(moves: Sequence[Move]) -> Iterator[Sequence[str]]:
-    """Yields a table of the moves, with a column for the nodes that are uncordoned early if there are any."""
-    is_chain = any(move.uncordoned for move in moves)
-    yield "STEP", "EVICT", "FROM", "NEW NODE", *(["AFTER UNCORDONING"] if is_chain else [])
-    for number, move in enumerate(moves, start=1):
-        more = [", ".join(move.uncordoned)] if is_chain else []
-        yield str(number), move.pod, move.source, move.target, *more
+    """Yields a table of the moves, with a column for each kind of cordon of single steps if there are any."""
+    cordons = {
+        "CORDONED FOR THIS STEP": [move.cordoned for move in moves],
+        "AFTER UNCORDONING": [move.uncordoned for move in moves],
+        "THEN UNCORDON": [move.released for move in moves],
+    }
+    shown = {title: column for title, column in cordons.items() if any(column)}
+    yield "STEP", "EVICT", "FROM", "NEW NODE", *shown
+    for number, move in enumerate(moves):
+        more = [", ".join(column[number]) for column in shown.values()]
+        yield str(number + 1), move.pod, move.source, move.target, *more
 
 
 def _script(plan: MovePlan) -> Iterator[str]:
@@ -428,9 +434,14 @@ def _script(plan: MovePlan) -> Iterator[str]:
         if move.source not in held and move.source not in plan.cordoned:
             held.append(move.source)
             yield f"kubectl cordon {quote(move.source)}"
+        if move.cordoned:
+            yield f"kubectl cordon {' '.join(map(quote, move.cordoned))}"
         uncordoned = [name for name in move.uncordoned if name in held]
         yield from _eviction(plan.evicted[move.pod], move.target, uncordoned)
-        held = [name for name in held if name not in uncordoned]
+        released = [*move.cordoned, *move.released]
+        if released:
+            yield f"kubectl uncordon {' '.join(map(quote, released))}"
+        held = [name for name in held if name not in (*uncordoned, *released)]
     if held:
         yield f"kubectl uncordon {' '.join(map(quote, held))}"
     if plan.room is None:

@@ -4,21 +4,25 @@
       1. let the scheduler place what it can without any move; if nodes are to be emptied, with the moves of their pods
       2. compare sums: they may show that no arrangement of the movable pods places all targets
       3. try, for each pod to place, the nodes where the fewest evictions free enough
-      4. end if sums show that everything is placed with the fewest moves
-      5. ask the solver for the best evictions of the relaxed problem, carry them out in every order, and exclude
+      4. if not everything is placed, direct pods to nodes: as `steering` finds it, and as the solver does for few nodes
+      5. end if sums show that everything is placed with the fewest moves
+      6. ask the solver for the best evictions of the relaxed problem, carry them out in every order, and exclude
          them if no order does what they promise; end if what remains promises nothing better than the best plan
 
-Steps 3 and 5 call `PlanTrial`, so that every plan has been decided step by step. A plan is better than another if it
+Steps 3, 4 and 6 call `PlanTrial`, so that every plan has been decided step by step. A plan is better than another if it
 places more pods of the highest priority, or as many and more of the next, and so on; or if it needs fewer moves.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
+from itertools import combinations
+from random import Random
 from typing import NamedTuple
 
 import numpy as np
@@ -27,8 +31,9 @@ from extender.offline.controllers.replicas import is_pinned
 from extender.offline.explain.pod_terms import with_cordon
 from extender.offline.plan import movable, solver
 from extender.offline.plan.model import UNREACHABLE, Ints, PodClass, RelaxedProblem
-from extender.offline.plan.solver import Solution, Solver, Unsolved
-from extender.offline.plan.trial import Checkpoint, Move, MoveRefused, PlanTrial, settle
+from extender.offline.plan.solver import Solution, Solver, Unsolved, part_of
+from extender.offline.plan.steering import Packing
+from extender.offline.plan.trial import Checkpoint, DirectedMove, Move, MoveRefused, PlanTrial, settle
 from extender.offline.state import ClusterState
 from extender.offline.what_if.simulation import Eviction
 from extender.runtime.clock import INTERRUPTIONS, Clock
@@ -45,7 +50,17 @@ _MOST_SETS_OF_A_NODE = 3
 _MOST_COUNTED = 8
 _MOST_ADDED = 3
 _MOST_NODES_AT_ONCE = 50
-_MOST_ORDERS = 720
+_MOST_ORDERS = 1000
+_MOST_NATURAL_ORDERS = 40
+_MOST_SHUFFLES = 6
+_SHARE_OF_NODES = 0.3
+_SHARE_OF_STEERING = 0.3
+_SHARE_OF_PARTS = 0.5
+_SHARE_OF_PROOF = 0.3
+_NODES_OF_A_PART = 5
+_SECONDS_OF_A_PART = 0.3
+_MOST_PARTS = 200
+_MOST_FOLLOWED = 5
 _NONE_MOVABLE = "no pod may be evicted, and without that the scheduler finds no node"
 _BY_SOLVER = (
     "no arrangement of the movable pods fits: the solver has proved it for requests, host ports, taints and node"
@@ -70,10 +85,12 @@ class CarriedOut:
     """A plan that has been carried out on a copy of the cluster.
 
     Attributes:
+        steps: the moves as they were asked for.
         placed: the pods to place that have a node at the end -> the node.
     """
 
     moves: Sequence[Move]
+    steps: Sequence[DirectedMove]
     placed: Mapping[str, str]
     score: Score
 
@@ -192,6 +209,8 @@ class _Search:
         self._excluded: list[Sequence[PodInfo]] = []
         """The evictions of the relaxed problem that have been tried in every order."""
         self.findings = Findings()
+        self.releases = len(waiting) > 1 and not created
+        """True if plans may uncordon nodes before the last move, so that some pods are placed before others."""
 
     def run(self) -> Findings:
         findings = self.findings
@@ -235,10 +254,16 @@ class _Search:
         if self._emptied:
             findings.is_complete = findings.proof is not None
             findings.bound = len(self._leaving)
+        else:
+            self._note_most(problem.most_placed(findings.levels))
+            findings.is_complete |= findings.unmoved == findings.at_most
         if findings.is_complete:
             return
         if not self._leaving:
             self._try_nodes(problem)
+            self._checkpoint.restore()
+            self._steer(problem)
+            self._search_parts(problem)
         if findings.proof is None and not self._leaving:
             known = len(findings.plan.moves) if findings.plan and findings.places_all else self._limits.moves + 1
             findings.bound = self._least(problem, known)
@@ -316,7 +341,7 @@ class _Search:
         best = self.findings.plan
         is_plan = not self._emptied or (len(placed) == len(self._targets) and not movers_on(trial.state, self._emptied))
         if is_plan and (best is None or score > best.score):
-            self.findings.plan = CarriedOut(list(trial.moves), placed, score)
+            self.findings.plan = CarriedOut(list(trial.moves), list(trial.steps), placed, score)
             if self._progress is not None and trial.moves:
                 share = f"{len(placed)} of {counted(len(self._targets), 'pod')}"
                 self._progress(f"best plan so far: {counted(len(trial.moves), 'move')} for {share}")
@@ -331,18 +356,21 @@ class _Search:
         """Looks for a plan that frees room for one target after another, each on the node where that is cheapest."""
         moves: list[str] = []
         score = self._carry_out(moves)
-        while score is not None and not self.findings.places_all and self._left_seconds() > 0:
-            longer = self._longer(problem, moves, score)
+        left_seconds = part_of(self._left_seconds, _SHARE_OF_NODES)
+        while score is not None and not self.findings.places_all and left_seconds() > 0:
+            longer = self._longer(problem, moves, score, left_seconds)
             if longer is None:
                 return
             moves, score = longer
 
-    def _longer(self, problem: RelaxedProblem, moves: Sequence[str], score: Score) -> tuple[list[str], Score] | None:
+    def _longer(
+        self, problem: RelaxedProblem, moves: Sequence[str], score: Score, left_seconds: Callable[[], float]
+    ) -> tuple[list[str], Score] | None:
         """Returns more moves that place more targets, and their score; None if none are found."""
         unplaced = self._unplaced()
         here = problem.after(moves, [key for key in self._targets if key not in unplaced])
         for victims in _cheapest(here):
-            if self._left_seconds() <= 0:
+            if left_seconds() <= 0:
                 return None
             keys = [*moves, *(info.pod.key for info in victims)]
             longer = self._carry_out(keys) if len(keys) <= self._limits.moves else None
@@ -361,6 +389,80 @@ class _Search:
     def _least(self, problem: RelaxedProblem, known: int) -> int:
         """Returns a lower bound for the moves of a plan that places everything; `known` moves are enough."""
         return max(_least_moves(problem, each, known) for each in problem.classes if each.targets)
+
+    def _steer(self, problem: RelaxedProblem) -> None:
+        """Looks for plans that direct pods to nodes, and so make room for one target after another."""
+        random = Random(self._seed)  # noqa: S311  shuffles
+        left_seconds = part_of(self._left_seconds, _SHARE_OF_STEERING)
+        attempts = 0
+        while attempts < _MOST_SHUFFLES and not self.findings.places_all and left_seconds() > 0:
+            attempts += 1
+            packing = self._packing(problem, left_seconds, random)
+            packing.make_room(self._limits.moves)
+            if self._is_better(packing.steps, packing.placed, problem) and self._carry_out_steps(packing.steps):
+                attempts = 0
+
+    def _packing(self, problem: RelaxedProblem, left_seconds: Callable[[], float], random: Random) -> Packing:
+        return Packing(problem, random, left_seconds, releases=self.releases)
+
+    def _is_better(self, steps: Sequence[DirectedMove], placed: Iterable[int], problem: RelaxedProblem) -> bool:
+        """Returns True if the steps promise more than the best plan."""
+        counts = Counter(problem.classes[kind].first.priority for kind in placed)
+        levels = [each + counts[level] for each, level in zip(self._already, self.findings.levels, strict=True)]
+        best = self.findings.plan
+        return bool(steps) and (best is None or Score(tuple(levels), -len(steps) - len(self._leaving)) > best.score)
+
+    def _carry_out_steps(self, steps: Sequence[DirectedMove]) -> bool:
+        """Carries the steps out; returns True if they are the best plan."""
+        trial = self._trial()
+        try:
+            for step in steps:
+                trial.evict(step.pod, step.target)
+                trial.release(step.released)
+        except MoveRefused:
+            return False
+        best = self.findings.plan
+        self._finish(trial)
+        return self.findings.plan is not best
+
+    def _search_parts(self, problem: RelaxedProblem) -> None:
+        """Asks the solver to make room for one target within a few nodes, and repeats that from the result."""
+        if not (self._limits.uses_solver and solver.is_installed()) or len(problem.nodes) <= _NODES_OF_A_PART:
+            return
+        random = Random(self._seed)  # noqa: S311  chooses nodes
+        left_seconds = part_of(self._left_seconds, _SHARE_OF_PARTS)
+        start: Sequence[DirectedMove] = self.findings.plan.steps if self.findings.plan is not None else ()
+        here, is_new = problem, True
+        attempts = 0
+        while attempts < _MOST_PARTS and not self.findings.places_all and left_seconds() > 0:
+            attempts += 1
+            if is_new and start:
+                self._carry_out_steps(start)
+                unplaced = self._unplaced()
+                placed = [key for key in self._targets if key not in unplaced]
+                here = problem.after((step.pod for step in start), placed)
+            steps = self._steps_of_part(here, self._limits.moves - len(start), random)
+            is_new = bool(steps) and self._carry_out_steps([*start, *steps])
+            if is_new:
+                start, attempts = [*start, *steps], 0
+
+    def _steps_of_part(self, problem: RelaxedProblem, most_moves: int, random: Random) -> Sequence[DirectedMove]:
+        """Returns steps that make room for one of the targets; none if none are found."""
+        waiting = [info for pods in problem.classes for info in pods.waiting]
+        if not waiting or most_moves <= 0:
+            return ()
+        highest = max(info.priority for info in waiting)
+        target = random.choice([info for info in waiting if info.priority == highest])
+        part = problem.within(random.sample(range(len(problem.nodes)), _NODES_OF_A_PART), target)
+        left_seconds = part_of(self._left_seconds, most=_SECONDS_OF_A_PART)
+        found = Solver(part, [target.priority], self._seed, most_moves).solve(left_seconds, None)
+        if not isinstance(found, Solution) or not found.evicted:
+            return ()
+        for _ in range(_MOST_FOLLOWED):
+            packing = self._packing(part, self._left_seconds, random)
+            if packing.follow(found.homes, most_moves):
+                return packing.steps
+        return ()
 
     # ---- with a solver
 
@@ -394,34 +496,53 @@ class _Search:
         """
         findings = self.findings
         is_whole = len(problem.nodes) <= _MOST_NODES_AT_ONCE
-        model = Solver(problem, findings.levels, self._seed, most, is_whole=is_whole)
-        for evicted in self._excluded:
-            model.exclude(evicted)
+        model = self._model(problem, most, is_whole=is_whole)
+        is_sure = True
         while self._left_seconds() > 0:
             best = findings.plan.score if findings.plan is not None else None
             known = best.placed if best is not None else findings.unmoved
             rest = [a - b for a, b in zip(known, self._already, strict=True)]
-            solution = model.solve(self._left_seconds, rest if is_last and not self._emptied else None)
-            if is_last and not (model.fits_all or self._excluded or findings.places_all or findings.proof):
+            solution = model.solve(
+                self._left_seconds,
+                rest if is_last and not self._emptied else None,
+                lambda found: self._follow(found, problem),
+            )
+            if is_last and model.fits_all is False and not (self._excluded or findings.places_all or findings.proof):
                 self._prove_that_not_all_fit(problem)
+            if is_last and not self._excluded:
+                self._note_most(model.most)
             if solution is None:
-                findings.is_complete = is_last and (is_whole or not self._excluded)
+                findings.is_complete = is_last and is_sure and (is_whole or not self._excluded)
                 return is_last
             self._note_bounds(solution)
             if isinstance(solution, Unsolved):
                 return True
-            score = self._promised(solution)
-            if best is not None and best >= score:
-                findings.is_complete = is_whole or not self._excluded
+            best = findings.plan.score if findings.plan is not None else None
+            if best is not None and best >= self._promised(solution):
+                findings.is_complete = is_sure and (is_whole or not self._excluded)
                 return True
-            tried_all = self._try_orders(solution, score)
+            tried_all = self._try(solution, problem)
             if tried_all is None:
-                findings.is_complete = solution.is_best
-            if not tried_all:
+                findings.is_complete = solution.is_best and is_sure
                 return True
+            if not (tried_all or is_whole):
+                return True
+            is_sure = is_sure and tried_all and solution.is_best
             model.exclude(solution.evicted)
             self._excluded.append(solution.evicted)
         return True
+
+    def _model(self, problem: RelaxedProblem, most: int, *, is_whole: bool) -> Solver:
+        has_first_move = is_whole and not self._leaving
+        model = Solver(
+            problem, self.findings.levels, self._seed, most, is_whole=is_whole, has_first_move=has_first_move
+        )
+        for evicted in self._excluded:
+            model.exclude(evicted)
+        best = self.findings.plan
+        if best is not None and best.moves:
+            model.start_at({move.pod: move.target for move in best.moves}, best.placed)
+        return model
 
     def _promised(self, solution: Solution) -> Score:
         """Returns the score of the best plan that the relaxed problem allows."""
@@ -431,47 +552,111 @@ class _Search:
     def _note_bounds(self, solution: Solution | Unsolved) -> None:
         findings = self.findings
         if isinstance(solution, Solution) and not self._excluded:
-            findings.at_most = self._promised(solution).placed
+            findings.at_most = min(tuple(findings.at_most), self._promised(solution).placed)
         if isinstance(solution, Unsolved) or self._promised(solution).placed == findings.at_most:
             findings.bound = max(findings.bound, solution.bound + len(self._leaving))
 
     def _prove_that_not_all_fit(self, problem: RelaxedProblem) -> None:
         """Asks whether all pods have room at once if the number of moves does not matter."""
-        found = Solver(problem, self.findings.levels, self._seed).solve(self._left_seconds, None)
+        left_seconds = part_of(self._left_seconds, _SHARE_OF_PROOF)
+        found = Solver(problem, self.findings.levels, self._seed).solve(left_seconds, None)
         if found is None:
             self.findings.proof = _BY_SOLVER
         else:
             self.findings.bound = max(self.findings.bound, found.bound + len(self._leaving))
 
-    def _try_orders(self, solution: Solution, score: Score) -> bool | None:
+    def _note_most(self, most: Sequence[int]) -> None:
+        """Notes how many pods of the highest priorities can be placed at most."""
+        findings = self.findings
+        proved = [a + b for a, b in zip(most, self._already, strict=False)]
+        rest = list(findings.levels.values())[len(proved) :]
+        findings.at_most = min(tuple(findings.at_most), (*proved, *rest))
+
+    def _follow(self, solution: Solution, problem: RelaxedProblem) -> None:
+        """Directs pods to the nodes that a solution gives them, in a few orders."""
+        homes = dict(solution.homes)
+        if self._leaving or len(homes) < len(solution.evicted):
+            return
+        random = Random(self._seed)  # noqa: S311  chooses orders
+        for _ in range(_MOST_FOLLOWED):
+            packing = self._packing(problem, self._left_seconds, random)
+            packing.follow(homes, self._limits.moves)
+            if self._is_better(packing.steps, packing.placed, problem) and self._carry_out_steps(packing.steps):
+                return
+
+    def _try(self, solution: Solution, problem: RelaxedProblem) -> bool | None:
+        """Carries the evictions of a solution out; the scheduler's own choice of nodes is tried before any other.
+
+        Returns the same as `_try_orders`.
+        """
+        score = self._promised(solution)
+        if not solution.is_best:
+            score = Score(score.placed, -len(solution.evicted) - len(self._leaving))
+
+        def is_reached() -> bool:
+            return self.findings.plan is not None and self.findings.plan.score >= score
+
+        tried_all = self._try_orders(solution, score, _MOST_NATURAL_ORDERS, directs=False)
+        if tried_all is not None and len(problem.nodes) <= _MOST_NODES_AT_ONCE:
+            self._follow(solution, problem)
+            tried_all = None if is_reached() else self._try_orders(solution, score)
+        return tried_all
+
+    def _try_orders(
+        self, solution: Solution, score: Score, most: int = _MOST_ORDERS, *, directs: bool = True
+    ) -> bool | None:
         """Carries the evictions out in one order after another.
 
-        Returns None if one of them is as good as the solver says, True if none is, and False if there are too many
+        Args:
+            most: how many moves are tried.
+            directs: True to direct each pod to one node after another, and to uncordon nodes between the moves, too.
+
+        Returns None if one of them is as good as the solution says, True if none is, and False if there are too many
         orders to try all.
         """
         attempts = 0
+        seen: set[object] = set()
+        has_time = True
 
         def extend(trial: PlanTrial, rest: Sequence[str]) -> bool:
-            nonlocal attempts
+            nonlocal attempts, has_time
             if not rest:
                 reached = self._finish(trial)
                 return reached is not None and reached >= score
             before = Checkpoint(self._base)
-            for key in rest:
-                attempts += 1
-                if attempts > _MOST_ORDERS or self._left_seconds() <= 0:
+            for act, left in self._actions(trial, rest, solution.homes, directs=directs):
+                has_time = attempts < most and self._left_seconds() > 0
+                if not has_time:
                     return False
                 longer = trial.branch()
                 with suppress(MoveRefused):
-                    longer.evict(key)
-                    if extend(longer, [other for other in rest if other != key]):
-                        return True
+                    act(longer)
+                    attempts += 1
+                    if (situation := longer.situation()) not in seen:
+                        seen.add(situation)
+                        if extend(longer, left):
+                            return True
                 before.restore()
             return False
 
-        if extend(self._trial(), [*(info.pod.key for info in solution.evicted), *self._leaving]):
-            return None
-        return attempts <= _MOST_ORDERS and self._left_seconds() > 0
+        is_found = extend(self._trial(), [*(info.pod.key for info in solution.evicted), *self._leaving])
+        return None if is_found else has_time
+
+    def _actions(
+        self, trial: PlanTrial, rest: Sequence[str], homes: Mapping[str, str], *, directs: bool
+    ) -> Iterator[tuple[Callable[[PlanTrial], None], Sequence[str]]]:
+        """Yields what may be done next, each with the pods that are still to be evicted then."""
+        for key in rest:
+            left = [other for other in rest if other != key]
+            yield partial(PlanTrial.evict, key=key), left
+            if directs:
+                names = sorted(self._base.node_names(), key=lambda name: name != homes.get(key))
+                for name in names:
+                    yield partial(PlanTrial.evict, key=key, target=name), left
+        if directs and self.releases:
+            for size in range(1, len(trial.held) + 1):
+                for released in combinations(trial.held, size):
+                    yield partial(PlanTrial.release, names=released), rest
 
 
 def movers_on(state: ClusterState, names: Sequence[str]) -> list[PodInfo]:

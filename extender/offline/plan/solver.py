@@ -23,12 +23,21 @@ _MOST_RANKS = 9
 _COUNTED_MOVES = 200
 _MOST_COUNTED = 8
 _POLL_SECONDS = 0.02
+_SHARE_OF_EVERYTHING = 0.4
+"""The part of the time for placing everything, before less is tried."""
 _Row = tuple[dict[int, float], float, float]
 """Coefficients by column, lower and upper bound."""
 
 
 def is_installed() -> bool:
     return find_spec("highspy") is not None
+
+
+def part_of(left_seconds: Callable[[], float], share: float = 1.0, most: float = math.inf) -> Callable[[], float]:
+    """Returns how much is left of a part of the time that is left now, of at most `most` seconds."""
+    now = left_seconds()
+    end = now - min(now * share, most)
+    return lambda: left_seconds() - end
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +83,8 @@ class Solver:
         most_moves: the most evictions; None for any number.
         is_whole: True to leave nothing out. Otherwise solutions with evictions that make no room are missing, which
             matters only once a solution is excluded: the scheduler's other rules may need such an eviction.
+        has_first_move: True to leave solutions out in which no evicted pod goes to a node that has room for it before
+            the first eviction. So pods that could only change places at the same moment do not.
     """
 
     def __init__(
@@ -84,6 +95,7 @@ class Solver:
         most_moves: int | None = None,
         *,
         is_whole: bool = True,
+        has_first_move: bool = False,
     ) -> None:
         import highspy
 
@@ -114,6 +126,10 @@ class Solver:
         self._fewest: dict[int, Ints] = {}
         """class whose arrivals are counted -> how many evictions make room for one of its pods: int64[node]."""
         self._fits_all: bool | None = None
+        self._is_relaxed = False
+        self._start: NDArray[np.float64] | None = None
+        self.most: list[int] = []
+        """How many pods have room at most, by priority, as far as the last call of `solve` has proved it."""
         self._add_columns(UNREACHABLE - 1 if is_whole or most_moves is None else most_moves, is_whole=is_whole)
         rows = list(self._rows(most_moves))
         rows.append(
@@ -129,6 +145,8 @@ class Solver:
             columns = {self._placed[n]: 1.0 for n in self._placed if self._classes[n].first.priority == level}
             self._levels.append((len(rows), columns))
             rows.append((columns, 0, math.inf))
+        if has_first_move:
+            rows.append(self._first_move())
         self._pass(rows)
         for column in self._placed.values():
             self._model.changeColBounds(column, self._uppers[column], self._uppers[column])
@@ -223,6 +241,18 @@ class Solver:
             yield from self._shares(number, on_node, UNREACHABLE if most_moves is None else most_moves)
         yield from self._port_rows(problem, present)
 
+    def _first_move(self) -> _Row:
+        """Returns the constraint that an evicted pod goes where it has room now, if anything is placed."""
+        row: dict[int, float] = {}
+        for number, arrivals in self._arrivals.items():
+            if self._classes[number].movers:
+                with_room = set(self._problem.with_room(self._classes[number]).tolist())
+                row |= {column: 1.0 for place, column in arrivals.items() if place in with_room}
+        most = sum(self._uppers[column] for column in self._placed.values())
+        for column in self._placed.values():
+            row[column] = -1.0 / max(most, 1)
+        return row, 0.0, math.inf
+
     def _port_rows(self, problem: RelaxedProblem, present: Sequence[Sequence[int]]) -> Iterator[_Row]:
         for (port, place), used in problem.ports.items():
             users = [number for number in present[place] if port in self._classes[number].first.host_ports]
@@ -292,7 +322,12 @@ class Solver:
         """False if it is proved that not all pods have room at once; None if that is not known."""
         return self._fits_all
 
-    def solve(self, left_seconds: Callable[[], float], at_least: Sequence[int] | None) -> Solution | Unsolved | None:
+    def solve(
+        self,
+        left_seconds: Callable[[], float],
+        at_least: Sequence[int] | None,
+        observe: Callable[[Solution], None] = lambda _: None,
+    ) -> Solution | Unsolved | None:
         """Returns the best evictions that are not excluded; None if there are none.
 
         The best place the most pods of the highest priority, then of the next, and so on; and among these, they are
@@ -300,36 +335,82 @@ class Solver:
 
         Args:
             at_least: how many pods a known plan places, by priority; None to try only to place everything.
+            observe: called with solutions that place as much as possible, but not with the fewest evictions.
         """
-        if self._fits_all is not False:
-            if (found := self._cheapest(left_seconds())) is not None:
-                self._fits_all = True
+        if not self._is_relaxed:
+            share = 1.0 if at_least is None or self._fits_all else _SHARE_OF_EVERYTHING
+            found = self._cheapest(part_of(left_seconds, share))
+            if isinstance(found, Solution) or (found is not None and share == 1.0):
+                self._fits_all = self._fits_all or isinstance(found, Solution) or None
                 return found
-            self._fits_all = False
-            for column in self._placed.values():
-                self._model.changeColBounds(column, 0, self._uppers[column])
+            self._fits_all = None if found is not None else False
         if at_least is None:
             return None
+        if not self._is_relaxed:
+            self._is_relaxed = True
+            for column in self._placed.values():
+                self._model.changeColBounds(column, 0, self._uppers[column])
+        if len(self.most) == len(self._levels) and (found := self._cheapest(left_seconds)) is not None:
+            return found
+        return self._most_by_priority(left_seconds, at_least, observe)
+
+    def _most_by_priority(
+        self, left_seconds: Callable[[], float], at_least: Sequence[int], observe: Callable[[Solution], None]
+    ) -> Solution | Unsolved | None:
         for row, _ in self._levels:
             self._model.changeRowBounds(row, 0, math.inf)
         is_better = False
+        self.most = []
         for (row, columns), known in zip(self._levels, at_least, strict=True):
-            most = self._most(columns, left_seconds())
-            if most is None or (0 <= most < known and not is_better):
-                return None
-            if most < 0:
+            if not is_better:
+                self._model.changeRowBounds(row, known + 1, math.inf)
+            most = self._most(columns, left_seconds, observe)
+            if most is None and not is_better:
+                most = known
+            if most is None or most < 0:
                 return Unsolved(0)
+            self.most.append(most)
             self._model.changeRowBounds(row, most, math.inf)
             is_better = is_better or most > known
-        return self._cheapest(left_seconds())
+        return self._cheapest(left_seconds)
 
-    def _most(self, columns: Mapping[int, float], seconds: float) -> int | None:
+    def start_at(self, homes: Mapping[str, str], placements: Mapping[str, str]) -> None:
+        """Gives the solver a solution to begin with: pods to evict and to place -> their nodes."""
+        values = np.zeros(len(self._costs))
+        place_of = {name: place for place, name in enumerate(self._problem.nodes)}
+        for number, pods in enumerate(self._classes):
+            arriving = [placements[info.pod.key] for info in pods.waiting if info.pod.key in placements]
+            if number in self._placed:
+                values[self._placed[number]] = len(arriving)
+            for place, infos in pods.movers.items():
+                leaving = [homes[info.pod.key] for info in infos if info.pod.key in homes]
+                arriving += leaving
+                values[self._evictions.get((number, place), [])[: len(leaving)]] = 1
+            for name in arriving:
+                column = self._arrivals.get(number, {}).get(place_of[name])
+                if column is not None:
+                    values[column] += 1
+        self._start = values
+
+    def _set_start(self) -> None:
+        if self._start is not None:
+            solution = self._highspy.HighsSolution()
+            solution.col_value = self._start.tolist()
+            self._model.setSolution(solution)
+
+    def _most(
+        self, columns: Mapping[int, float], left_seconds: Callable[[], float], observe: Callable[[Solution], None]
+    ) -> int | None:
         """Returns how many of the pods have room at once; None if nothing is left, -1 if the time ended before."""
         self._set_costs(dict.fromkeys(columns, -1.0))
-        self._limit(seconds)
-        self._run()
+        self._run(left_seconds)
         status, statuses = self._model.getModelStatus(), self._highspy.HighsModelStatus
-        most = round(-self._model.getInfo().objective_function_value) if status == statuses.kOptimal else -1
+        info = self._model.getInfo()
+        most = round(-info.objective_function_value) if status == statuses.kOptimal else -1
+        if info.primal_solution_status == self._highspy.SolutionStatus.kSolutionStatusFeasible:
+            values = list(self._model.getSolution().col_value)
+            self._start = np.array(values)
+            observe(self._read(values, 0, is_best=False))
         self._set_costs(dict(enumerate(self._costs)))  # forgets the status
         return None if status == statuses.kInfeasible else most
 
@@ -339,27 +420,26 @@ class Solver:
         values[list(costs)] = list(costs.values())
         self._model.changeColsCost(count, np.arange(count, dtype=np.int32), values)
 
-    def _limit(self, seconds: float) -> None:
-        self._model.setOptionValue("time_limit", self._model.getRunTime() + max(seconds, 0.01))
-
-    def _cheapest(self, seconds: float) -> Solution | Unsolved | None:
+    def _cheapest(self, left_seconds: Callable[[], float]) -> Solution | Unsolved | None:
         """Returns the cheapest evictions that satisfy the rows; None if none do."""
         model, statuses = self._model, self._highspy.HighsModelStatus
-        self._limit(seconds)
-        self._run()
+        self._set_start()
+        self._run(left_seconds)
         status, info = model.getModelStatus(), model.getInfo()
         if status == statuses.kInfeasible:
             return None
         bound = self._moves_of(info.mip_dual_bound)
         if info.primal_solution_status != self._highspy.SolutionStatus.kSolutionStatusFeasible:
             return Unsolved(bound)
-        values = [round(value) for value in model.getSolution().col_value]
+        return self._read(model.getSolution().col_value, bound, is_best=status == statuses.kOptimal)
+
+    def _read(self, exact: Iterable[float], bound: int, *, is_best: bool) -> Solution:
+        values = [round(value) for value in exact]
         evicted: list[PodInfo] = []
         for (number, place), columns in self._evictions.items():
             count = sum(values[column] for column in columns)
             evicted += self._classes[number].movers[place][:count]
         placed = [sum(values[column] for column in columns) for _, columns in self._levels]
-        is_best = status == statuses.kOptimal
         bound = max(bound, len(evicted)) if is_best else bound
         return Solution(evicted, self._homes(evicted, values), placed, bound, is_best)
 
@@ -376,8 +456,9 @@ class Solver:
                     homes[info.pod.key] = chosen
         return homes
 
-    def _run(self) -> None:
+    def _run(self, left_seconds: Callable[[], float]) -> None:
         """Solves in another thread, so that signals reach the main thread: Ctrl-C, and the limit of a question."""
+        self._model.setOptionValue("time_limit", self._model.getRunTime() + max(left_seconds(), 0.01))
         thread = self._model.startSolve()
         try:
             while thread.is_alive():

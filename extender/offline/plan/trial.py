@@ -3,14 +3,17 @@
 The rule of every plan: the node that a pod leaves is cordoned before the eviction, until the last move is done. So the
 pod's replacement goes elsewhere, and no other pod takes the freed room too early. If a replacement finds no node, the
 nodes that earlier moves have left are uncordoned for it, as a chain of moves needs. The replacement must get a node
-before anything else is evicted.
+before anything else is evicted. A move may direct it to one node, by cordoning the others until it is placed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime
+
+import msgspec
 
 from extender.model.node import Node
 from extender.offline.answers import Documented
@@ -21,6 +24,8 @@ from extender.offline.what_if import budgets
 from extender.offline.what_if.simulation import Eviction, Simulation
 from extender.table import PodInfo
 
+MOST_CORDONED = 50
+"""At most so many nodes are cordoned to direct one pod."""
 _CAUSE = "plan"
 
 
@@ -32,12 +37,32 @@ class Move(Documented, frozen=True):
         source: the node that the pod leaves. It is cordoned before the eviction, until all moves are done.
         target: the node on which the scheduler places the replacement.
         uncordoned: the nodes that are uncordoned after the eviction already, because the replacement needs one of them.
+        cordoned: the nodes that are cordoned during this step only, because the scheduler could place the replacement
+            there instead.
+        released: the nodes that are uncordoned after this step, so that the scheduler places waiting pods there.
     """
 
     pod: str
     source: str
     target: str
     uncordoned: Sequence[str] = ()
+    cordoned: Sequence[str] = ()
+    released: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DirectedMove:
+    """A move before it is carried out.
+
+    Attributes:
+        pod: the pod to evict, as `namespace/name`.
+        target: the node on which it is to be placed again; None leaves the choice to the scheduler.
+        released: the nodes to uncordon after it.
+    """
+
+    pod: str
+    target: str | None = None
+    released: Sequence[str] = ()
 
 
 class MoveRefused(Exception):
@@ -95,11 +120,13 @@ class PlanTrial:
 
     Attributes:
         moves: the moves so far.
+        steps: what was asked for with each move.
     """
 
     def __init__(self, state: ClusterState, seed: int, now: datetime) -> None:
         self.state = state
         self.moves: list[Move] = []
+        self.steps: list[DirectedMove] = []
         self._seed = seed
         self._now = now
         self._held: dict[str, Node] = {}
@@ -112,33 +139,88 @@ class PlanTrial:
         """Returns a trial after the same moves, on this cluster or on a copy of it."""
         twin = PlanTrial(state or self.state, self._seed, self._now)
         twin.moves = list(self.moves)
+        twin.steps = list(self.steps)
         twin._held = dict(self._held)
         return twin
 
-    def evict(self, key: str) -> None:
+    @property
+    def held(self) -> Sequence[str]:
+        """The nodes that are cordoned for moves."""
+        return list(self._held)
+
+    def situation(self) -> object:
+        """Returns all that decides what further moves do: where pods are, which moved, and what is cordoned."""
+        places = frozenset((key, info.pod.node_name) for key, info in self.state.infos.items())
+        return places, frozenset(move.pod for move in self.moves), frozenset(self._held)
+
+    def evict(self, key: str, target: str | None = None) -> None:
         """Evicts the pod `namespace/name`, whose replacement the scheduler places.
 
+        Args:
+            target: the node on which the replacement is to be placed: the others that could take it are cordoned during
+                the step. None leaves the choice to the scheduler.
+
         Raises:
-            MoveRefused: the eviction is not allowed, or the replacement gets no node.
+            MoveRefused: the eviction is not allowed, or the replacement gets no node, or not the one that is wanted.
         """
         info = self.state.infos.get(key)
         if info is None or not info.pod.node_name:
             raise MoveRefused(f"pod {key} is on no node")
         source = info.pod.node_name
+        if target == source:
+            raise MoveRefused(f"pod {key} is on {source} already")
         self._hold(source)
         if (objection := budgets.objection(info.pod, self.state)) is not None:
             raise MoveRefused(f"pod {key}: {objection}")
+        uncordoned: Sequence[str] = [target] if target in self._held else ()
+        cordoned: dict[str, Node] = {}
         with self._scheduling(evictions=1) as simulation:
             simulation.evict(info, _CAUSE, recreated_by_user=info.pod.controller is None)
-        uncordoned: Sequence[str] = ()
-        if self.unplaced([key]):
-            uncordoned = self._release(but=source)
+            if target is not None:
+                cordoned = self._cordon_others(key, target)
+                for name in uncordoned:
+                    simulation.update_node(self._held.pop(name))
+        if self.unplaced([key]) and target is None:
+            uncordoned = self._release([name for name in self._held if name != source])
         if self.unplaced([key]):
             raise MoveRefused(f"pod {key} gets no node after its eviction: {simulation.log.reasons.get(key)}")
-        target = self.state.infos[key].pod.node_name
-        if target == source:
-            raise MoveRefused(f"pod {key} returns to {source}, although that is cordoned")
-        self.moves.append(Move(key, source, target, uncordoned))
+        placed_on = self.state.infos[key].pod.node_name
+        if placed_on != (target or placed_on) or placed_on == source:
+            raise MoveRefused(f"pod {key} goes to {placed_on} instead of {target or 'another node'}")
+        self._uncordon(cordoned)
+        self.steps.append(DirectedMove(key, target))
+        self.moves.append(Move(key, source, placed_on, uncordoned, tuple(cordoned)))
+
+    def _cordon_others(self, key: str, target: str) -> dict[str, Node]:
+        """Cordons the nodes that the scheduler could choose instead of `target`; returns them as they were before.
+
+        Raises:
+            MoveRefused: the target cannot take the pod, or too many nodes would have to be cordoned.
+        """
+        engine, info = self.state.engine, self.state.infos[key]
+        feasible = engine.feasible(info)
+        if target not in self._held and target not in feasible:
+            raise MoveRefused(f"{target} cannot take pod {key}")
+        others = [name for name in feasible if name != target]
+        if others and engine.decide(info, feasible).best == [target]:
+            others = []
+        if len(others) > MOST_CORDONED:
+            raise MoveRefused(f"{len(others)} nodes would have to be cordoned to place pod {key} on {target}")
+        cordoned = {name: self.state.node(name) for name in others}
+        for node in cordoned.values():
+            self.state.add(with_cordon(node, unschedulable=True))
+        return cordoned
+
+    def release(self, names: Sequence[str]) -> None:
+        """Uncordons those of the nodes that moves have left, so that the scheduler places waiting pods there.
+
+        Raises:
+            MoveRefused: the scheduler preempts a pod.
+        """
+        released = self._release([name for name in self._held if name in names])
+        if released:
+            self.moves[-1] = msgspec.structs.replace(self.moves[-1], released=(*self.moves[-1].released, *released))
+            self.steps[-1] = replace(self.steps[-1], released=(*self.steps[-1].released, *released))
 
     def finish(self, created: Sequence[PodInfo]) -> None:
         """Uncordons all nodes, and adds the pods that are to be created when the moves are done.
@@ -146,7 +228,7 @@ class PlanTrial:
         Raises:
             MoveRefused: the scheduler preempts a pod.
         """
-        self._release()
+        self._release(list(self._held))
         if created:
             with self._scheduling() as simulation:
                 simulation.add(created)
@@ -162,14 +244,17 @@ class PlanTrial:
             self._held[name] = node
             self.state.add(with_cordon(node, unschedulable=True))
 
-    def _release(self, but: str = "") -> Sequence[str]:
-        """Uncordons the nodes that are held except `but`, and lets the scheduler place waiting pods there."""
-        released = [name for name in self._held if name != but]
-        if released:
+    def _release(self, names: Sequence[str]) -> Sequence[str]:
+        """Uncordons these nodes, which are held, and lets the scheduler place waiting pods there."""
+        self._uncordon({name: self._held.pop(name) for name in names})
+        return names
+
+    def _uncordon(self, nodes: Mapping[str, Node]) -> None:
+        """Makes the nodes as they are given, and lets the scheduler place waiting pods there."""
+        if nodes:
             with self._scheduling() as simulation:
-                for name in released:
-                    simulation.update_node(self._held.pop(name))
-        return released
+                for node in nodes.values():
+                    simulation.update_node(node)
 
     @contextmanager
     def _scheduling(self, evictions: int = 0) -> Iterator[Simulation]:

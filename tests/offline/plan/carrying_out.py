@@ -151,7 +151,8 @@ class Rehearsal:
         self.counts["moves"] += 1
         if move.source not in held:
             held.add(move.source)
-            self._client.patch("Node", move.source, {"spec": {"unschedulable": True}})
+            self._cordon([move.source])
+        self._cordon(move.cordoned)
         self._refresh()
         old = next(pod for pod in self._pods if _key(pod) == move.pod)
         known = {_uid(pod) for pod in self._pods}
@@ -166,7 +167,10 @@ class Rehearsal:
 
         self._until(lambda: bool(replacements()), f"the replacement of {move.pod} is placed in {where}")
         [new] = replacements()
+        self._uncordon(move.cordoned)
         if _node(new) == move.target:
+            self._uncordon(move.released)
+            held -= set(move.released)
             return True
         self._check_tied({_key(new): _node(new)}, f"{where}: {move}")
         return False
@@ -186,6 +190,10 @@ class Rehearsal:
             return True
 
         self._until(is_evicted, f"the API server allows an eviction: {where}")
+
+    def _cordon(self, names: Sequence[str]) -> None:
+        for name in names:
+            self._client.patch("Node", name, {"spec": {"unschedulable": True}})
 
     def _uncordon(self, names: Sequence[str] | set[str]) -> None:
         for name in names:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import combinations
 from random import Random
 
 from extender import Cluster
@@ -134,8 +135,29 @@ def movable_in(base: ClusterState) -> list[str]:
 
 
 def longer(level: list[PlanTrial], movable: Sequence[str]) -> list[PlanTrial]:
-    """Returns all trials that have one more move than one of these."""
-    return [after for trial in level for key in movable if (after := _with(trial, key)) is not None]
+    """Returns all trials that have one more move than one of these, one for each situation."""
+    more = (
+        after
+        for trial in level
+        for key in movable
+        for target in (None, *trial.state.node_names())
+        if (after := _with(trial, key, target)) is not None
+    )
+    return list({after.situation(): after for after in more}.values())
+
+
+def released(level: list[PlanTrial]) -> list[PlanTrial]:
+    """Returns these trials, and those in which some of the nodes that moves have left are uncordoned."""
+    found = {trial.situation(): trial for trial in level}
+    for trial in level:
+        for size in range(1, len(trial.held) + 1):
+            for names in combinations(trial.held, size):
+                after = trial.copy()
+                with suppress(MoveRefused):
+                    after.release(names)
+                    if after.situation() not in found:
+                        level.append(found.setdefault(after.situation(), after))
+    return list(found.values())
 
 
 def _is_empty(trial: PlanTrial, names: Sequence[str]) -> bool:
@@ -171,25 +193,29 @@ def best_score(objects: list[Object], targets: list[str]) -> tuple[tuple[int, ..
                 ended.finish(())
                 placed = [priorities[key] for key in set(targets) - set(ended.unplaced(targets))]
                 best = max(best, (tuple(placed.count(level) for level in levels), -len(trial.moves)))
-        reached = list({_situation(each): each for each in longer(reached, movable)}.values())
+        reached = released(longer(reached, movable))
     return best
 
 
-def _situation(trial: PlanTrial) -> tuple[frozenset[tuple[str, str]], frozenset[str], frozenset[str]]:
-    """Returns all that decides what further moves do: where pods are, which have been evicted, and what is cordoned."""
-    places = frozenset((key, info.pod.node_name) for key, info in trial.state.infos.items())
-    return places, frozenset(move.pod for move in trial.moves), frozenset(trial._held)
-
-
-def _with(trial: PlanTrial, key: str) -> PlanTrial | None:
+def _with(trial: PlanTrial, key: str, target: str | None) -> PlanTrial | None:
     if any(move.pod == key for move in trial.moves):
+        return None
+    if target is not None and not _has_room(trial, key, target):
         return None
     after = trial.copy()
     try:
-        after.evict(key)
+        after.evict(key, target)
     except MoveRefused:
         return None
     return after
+
+
+def _has_room(trial: PlanTrial, key: str, target: str) -> bool:
+    """Returns False if requests alone show that the node cannot take the pod; this saves most of the time."""
+    state = trial.state
+    free = {name: allocatable - requested for name, (allocatable, requested) in state.resources().items()}
+    place = state.node_names().index(target)
+    return all(int(free[name][place]) >= amount for name, amount in state.infos[key].requests.items() if name in free)
 
 
 def _ended(trial: PlanTrial, created: Sequence[PodInfo] = ()) -> PlanTrial | None:

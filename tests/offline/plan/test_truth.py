@@ -17,7 +17,7 @@ from extender.runtime.clock import ManualClock
 from tests.builders import make_pod
 from tests.offline.plan.generated import NOW, TARGET, best_score, generated, most_room, shortest, with_more_targets
 
-CASES = int(os.environ.get("PLANS", "60"))
+CASES = int(os.environ.get("PLANS", "30"))
 
 
 @pytest.mark.timeout(max(300, 4 * CASES))
