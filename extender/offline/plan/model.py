@@ -99,6 +99,7 @@ class RelaxedProblem:
         self.classes: list[PodClass] = []
         self._by_key: dict[object, list[PodClass]] = {}
         self._sums: Ints | None = None
+        self._on_node: dict[int, list[tuple[PodClass, PodInfo]]] | None = None
         for info in targets:
             self._class_of(info).waiting.append(info)
         for info in sorted(movable, key=lambda each: each.pod.key):
@@ -117,6 +118,7 @@ class RelaxedProblem:
         twin = copy(self)
         twin.free = self._free_now()
         twin._sums = None
+        twin._on_node = None
         twin.classes = [
             replace(
                 each,
@@ -137,6 +139,7 @@ class RelaxedProblem:
         is_inside[list(places)] = True
         twin = copy(self)
         twin._sums = None
+        twin._on_node = None
         twin.classes = [
             replace(
                 each,
@@ -228,13 +231,39 @@ class RelaxedProblem:
         needed[pods.allowed] = np.where(most < sums.shape[2], most, UNREACHABLE)
         return needed
 
-    def fewest_exactly(self, pods: PodClass, most: int) -> Ints:
-        """Returns the same as `fewest` for one pod, but improved where all sets of up to `most` pods can be tried."""
-        needed = self.fewest(pods)
+    def fewest_exactly(self, pods: PodClass, most: int, count: int = 1) -> Ints:
+        """Returns the same as `fewest`, but improved where all sets of up to `most` pods can be tried."""
+        needed = self.fewest(pods, count)
         for place in np.flatnonzero((needed > 0) & (needed <= most)).tolist():
-            while needed[place] <= most and self.victims(pods, place, int(needed[place])) == []:
+            while needed[place] <= most and self._is_enough(pods, place, int(needed[place]), count) is False:
                 needed[place] += 1
         return needed
+
+    def _is_enough(self, pods: PodClass, place: int, size: int, count: int) -> bool | None:
+        """Returns True if so many evictions make room for `count` pods on the node; None if too many sets do."""
+        frees = self._freed_by_sets(place, size)
+        if frees is None:
+            return None
+        return bool((frees >= pods.takes * count - self.free[:, place]).all(axis=1).any())
+
+    def movers_on(self, place: int) -> list[tuple[PodClass, PodInfo]]:
+        """Returns the pods of a node that may be evicted, each with its class."""
+        if self._on_node is None:
+            self._on_node = {}
+            for each in self.classes:
+                for node, infos in each.movers.items():
+                    self._on_node.setdefault(node, []).extend((each, info) for info in infos)
+        return self._on_node.get(place, [])
+
+    def _freed_by_sets(self, place: int, size: int) -> Ints | None:
+        """Returns what each set of so many pods of a node frees: int64[set, resource]; None if there are too many."""
+        movers = self.movers_on(place)
+        if comb(len(movers), size) > _MOST_SETS:
+            return None
+        frees = np.array([each.frees for each, _ in movers], np.int64).reshape(len(movers), len(self.resources))
+        sets = np.array(list(combinations(range(len(movers)), size)), np.intp).reshape(-1, size)
+        freed: Ints = frees[sets].sum(axis=1)
+        return freed
 
     def _summed(self) -> Ints:
         """Returns how much of a resource the first k evictions free at most: int64[resource, node, k]."""
@@ -267,13 +296,12 @@ class RelaxedProblem:
 
         The sets with pods of low priority come first. None if there are too many sets to look at.
         """
-        movers = [(each, info) for each in self.classes for info in each.movers.get(place, ())]
-        if comb(len(movers), size) > _MOST_SETS:
+        freed = self._freed_by_sets(place, size)
+        if freed is None:
             return None
-        sets = np.array(list(combinations(range(len(movers)), size)), np.intp).reshape(-1, size)
-        frees = np.array([each.frees for each, _ in movers], np.int64).reshape(len(movers), len(self.resources))
-        enough = (frees[sets].sum(axis=1) >= pods.takes - self.free[:, place]).all(axis=1)
-        found = [[movers[number][1] for number in one] for one in sets[enough].tolist()]
+        enough = (freed >= pods.takes - self.free[:, place]).all(axis=1)
+        sets = list(combinations([info for _, info in self.movers_on(place)], size))
+        found = [list(sets[number]) for number in np.flatnonzero(enough).tolist()]
         return sorted(found, key=lambda one: (sorted((info.priority for info in one), reverse=True), _keys(one)))
 
     # ---- proofs without a solver

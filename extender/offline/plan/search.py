@@ -50,10 +50,12 @@ _MOST_SETS_OF_A_NODE = 3
 _MOST_COUNTED = 8
 _MOST_ADDED = 3
 _MOST_NODES_AT_ONCE = 50
+_MOST_QUESTIONS = 2
 _MOST_ORDERS = 1000
 _MOST_NATURAL_ORDERS = 40
 _MOST_SHUFFLES = 6
 _SHARE_OF_NODES = 0.3
+_SHARE_OF_MANY_NODES = 0.6
 _SHARE_OF_STEERING = 0.3
 _SHARE_OF_PARTS = 0.5
 _SHARE_OF_PROOF = 0.3
@@ -356,7 +358,8 @@ class _Search:
         """Looks for a plan that frees room for one target after another, each on the node where that is cheapest."""
         moves: list[str] = []
         score = self._carry_out(moves)
-        left_seconds = part_of(self._left_seconds, _SHARE_OF_NODES)
+        is_small = len(problem.nodes) <= _MOST_NODES_AT_ONCE
+        left_seconds = part_of(self._left_seconds, _SHARE_OF_NODES if is_small else _SHARE_OF_MANY_NODES)
         while score is not None and not self.findings.places_all and left_seconds() > 0:
             longer = self._longer(problem, moves, score, left_seconds)
             if longer is None:
@@ -477,7 +480,9 @@ class _Search:
             return
         self._checkpoint.restore()
         if len(problem.nodes) > _MOST_NODES_AT_ONCE and findings.proof is None and not self._leaving:
-            for most in range(findings.bound, last):
+            # If a plan is known to be nearly the smallest, one question is enough.
+            is_close = findings.places_all and last - findings.bound <= _MOST_QUESTIONS
+            for most in range(findings.bound, findings.bound if is_close else last):
                 if self._ask(problem, most, is_last=False):
                     return
                 if not self._excluded:
@@ -502,10 +507,9 @@ class _Search:
             best = findings.plan.score if findings.plan is not None else None
             known = best.placed if best is not None else findings.unmoved
             rest = [a - b for a, b in zip(known, self._already, strict=True)]
+            may_place_less = is_last and not (self._emptied or findings.places_all)
             solution = model.solve(
-                self._left_seconds,
-                rest if is_last and not self._emptied else None,
-                lambda found: self._follow(found, problem),
+                self._left_seconds, rest if may_place_less else None, lambda found: self._follow(found, problem)
             )
             if is_last and model.fits_all is False and not (self._excluded or findings.places_all or findings.proof):
                 self._prove_that_not_all_fit(problem)
@@ -698,10 +702,11 @@ def _least_moves(problem: RelaxedProblem, pods: PodClass, known: int) -> int:
     For each number of pods, no more nodes matter than pods are to be placed: those where the fewest have to go.
     """
     count = min(pods.targets, _MOST_COUNTED)
-    by_number = [problem.fewest(pods, number) for number in range(1, count + 1)]
+    by_number = []
+    for number in range(1, count + 1):
+        most = min(known, int(problem.fewest(pods, number).min()) + _MOST_ADDED) - 1
+        by_number.append(problem.fewest_exactly(pods, most, number))
     nodes = {place for fewest in by_number for place in np.argsort(fewest, kind="stable")[:count].tolist()}
-    if count == 1:
-        return int(problem.fewest_exactly(pods, min(known, int(by_number[0].min()) + _MOST_ADDED) - 1).min())
     least = [0, *([UNREACHABLE] * count)]
     for place in nodes:
         costs = [0, *(int(fewest[place]) for fewest in by_number)]
@@ -761,7 +766,7 @@ def _victims(problem: RelaxedProblem, pods: PodClass, place: int, fewest: int) -
 def _few_victims(problem: RelaxedProblem, pods: PodClass, place: int) -> list[PodInfo]:
     """Returns few movable pods of a node that free enough for one pod of the class; none if all are not enough."""
     short = pods.takes - problem.free[:, place]
-    movers = [(each.frees, info) for each in problem.classes for info in each.movers.get(place, ())]
+    movers = [(pods.frees, info) for pods, info in problem.movers_on(place)]
     chosen: list[tuple[Ints, PodInfo]] = []
     while (short > 0).any():
         helpful = [(float(_share(frees, short)), -info.priority, info.pod.key, frees, info) for frees, info in movers]

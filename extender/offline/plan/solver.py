@@ -268,7 +268,10 @@ class Solver:
         pods, fewest = self._classes[number], self._fewest[number]
         count = pods.targets + min(most, sum(map(len, pods.movers.values())))
         if count <= _MOST_COUNTED:
-            others = (self._problem.fewest(pods, count) / count for count in range(2, count + 1))
+            if pods.targets:
+                others = (self._problem.fewest_exactly(pods, most, many) / many for many in range(2, count + 1))
+            else:
+                others = (self._problem.fewest(pods, many) / many for many in range(2, count + 1))
             shares = np.min([fewest, *others], axis=0)
             for place, column in self._arrivals[number].items():
                 if shares[place] > 0:
