@@ -101,7 +101,8 @@ class Rehearsal:
         for kind in ("ReplicaSet", "ReplicationController", "StatefulSet", "PodDisruptionBudget", "Service"):
             self._client.delete_all(kind, namespace)
         for obj in self._case.nodes:
-            self._client.delete("Node", obj["metadata"]["name"])
+            with suppress(ApiError):  # it is gone if a deletion was repeated because its answer was lost
+                self._client.delete("Node", obj["metadata"]["name"])
 
         def is_empty() -> bool:
             self._client.delete_all("Pod", namespace)
