@@ -21,7 +21,7 @@ from extender.plugins.users.rule_calls import end_abandoned
 from extender.runtime import process_memory
 from extender.runtime.clock import Clock
 from extender.runtime.ports import Lister, Telemetry
-from extender.scheduler.rule_preemption import RulePreemption
+from extender.scheduler.preemption import RulePreemption
 from extender.table.features import FeatureGates
 from extender.verbs.refused_pods import Activator, RefusedPods
 

@@ -37,12 +37,11 @@ from extender.queue.entries import Entity, Tier
 from extender.queue.priority_queue import PriorityQueue
 from extender.runtime.clock import NO_LIMIT, Clock, TimeLimit
 from extender.runtime.ports import Binder
-from extender.scheduler.device_reservations import DeviceClaims
 from extender.scheduler.event_router import EventRouter, QueueSweep
 from extender.scheduler.group_scheduling import GroupScheduler
-from extender.scheduler.open_binds import OpenBinds
 from extender.scheduler.other_extenders import Extender, Extenders, log_passed_over
 from extender.scheduler.preemption import EvictionsInProgress, Nominations, PreemptionExecutor, VictimEvictor
+from extender.scheduler.reservations import DeviceClaims, Volumes
 from extender.scheduler.schedule_one import BindingCycle, FailureHandler, Placing, PodScheduler, Scheduler
 from extender.scheduler.scheduler_ports import (
     AttemptObserver,
@@ -58,8 +57,7 @@ from extender.scheduler.scheduler_ports import (
 )
 from extender.scheduler.startup_recovery import StartupRecovery
 from extender.scheduler.timing import ProfileTimer, TimedPreEnqueue, sample
-from extender.scheduler.volume_reservations import Volumes
-from extender.scheduler.waiting_pods import WaitingPods
+from extender.scheduler.waiting_pods import OpenBinds, WaitingPods
 from extender.table import PodInfo
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
 from extender.verbs.split_gangs import SplitGangs

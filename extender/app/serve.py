@@ -50,7 +50,7 @@ from extender.runtime.ports import Binding
 from extender.runtime.product_version import product_version
 from extender.runtime.threads import Ticker
 from extender.runtime.unsettled import UnsettledWrites
-from extender.scheduler.rule_preemption import check_preemption
+from extender.scheduler.preemption import check_preemption
 from extender.table.features import FeatureGates
 from extender.verbs.bind import Bind, PermitWait
 from extender.verbs.filter import Filter

@@ -21,8 +21,7 @@ from extender.runtime.clock import Clock, TimeLimit
 from extender.runtime.fibers import FiberPool
 from extender.runtime.ports import Binder
 from extender.runtime.threads import OnError, WorkerPool
-from extender.scheduler.preemption import VictimEvictor
-from extender.scheduler.rule_preemption import RulePreemption
+from extender.scheduler.preemption import RulePreemption, VictimEvictor
 from extender.scheduler.scheduler_ports import Events, WaitingForBind
 from extender.web.metrics import Metrics
 

@@ -1,7 +1,7 @@
 """Runs the scheduling loop: takes pods from the queue, chooses a node for each, and binds it.
 
 Start with `schedule_one`, which takes one pod from the queue to its node. `engine.decide` makes the decision.
-`volume_reservations` and `device_reservations` reserve what a pod needs before its Binding, and `waiting_pods` holds it
-until that is ready. `preemption` carries out evictions, and `event_router` turns changes of the cache into events of
-the queue. `scheduler_ports` defines the interfaces to the API server and to telemetry.
+`reservations` reserves what a pod needs before its Binding, and `waiting_pods` holds it until that is ready.
+`preemption` carries out evictions, and `event_router` turns changes of the cache into events of the queue.
+`scheduler_ports` defines the interfaces to the API server and to telemetry.
 """

@@ -49,7 +49,6 @@ from extender.queue.priority_queue import PriorityQueue
 from extender.runtime.clock import NO_LIMIT, Clock, Deadline, TimeLimit
 from extender.runtime.going_on import going_on
 from extender.runtime.ports import Annotations, Binder, Binding, Nominating
-from extender.scheduler.open_binds import OpenBinds
 from extender.scheduler.preemption import Nominations, PreemptionExecutor
 from extender.scheduler.scheduler_ports import Attempt, AttemptResult, Events, SchedulerTelemetry, Statuses, Workers
 from extender.scheduler.timing import (
@@ -65,7 +64,7 @@ from extender.scheduler.timing import (
     sample,
     status_of,
 )
-from extender.scheduler.waiting_pods import Awaited, Reservation, Reserver, WaitingPods, undo
+from extender.scheduler.waiting_pods import Awaited, OpenBinds, Reservation, Reserver, WaitingPods, undo
 from extender.table import PodInfo
 
 _log = logging.getLogger(__name__)

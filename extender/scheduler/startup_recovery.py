@@ -25,8 +25,8 @@ from extender.cache.cache import Cache
 from extender.model.devices import ResourceClaim
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.scheduler.device_reservations import DeviceClaims
 from extender.scheduler.preemption import Nominations
+from extender.scheduler.reservations import DeviceClaims
 from extender.table import PodInfo
 
 

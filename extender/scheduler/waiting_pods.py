@@ -1,9 +1,12 @@
-"""Holds pods between the decision and the Binding, where they can wait and be cancelled.
+"""Holds pods between the decision and the Binding, and reports Bindings that got no answer.
 
 A pod may wait at Permit or for its reservations of volumes and devices, and blocks no thread. Its wait at Permit begins
-in the scheduling cycle. Reservations are made with the decision, and written later.
+in the scheduling cycle. Reservations are made with the decision, and written later. Source: upstream waitingPodsMap,
+podsInPreBindMap; the extension points Reserve, PreBind, Unreserve.
 
-Source: upstream waitingPodsMap, podsInPreBindMap; the extension points Reserve, PreBind, Unreserve.
+kube-scheduler reports a bind without an answer as failed, and tries the pod again. Here the pod keeps its place until
+the cache shows the outcome, so its event and its condition say this too. They have kube-scheduler's reasons, and begin
+with its words.
 """
 
 from __future__ import annotations
@@ -11,13 +14,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from extender.engine.decision import Chosen
+from extender.cache.cache import Cache
+from extender.cache.placements import is_bound
+from extender.engine.decision import POD_SCHEDULER_ERROR, Chosen
 from extender.errors import BindingFailed, Preempted
 from extender.framework.plugin import error_prefix
+from extender.model.pod import Pod
 from extender.runtime.clock import Clock
-from extender.scheduler.scheduler_ports import Workers
+from extender.scheduler.scheduler_ports import Events, Statuses, Workers
 from extender.scheduler.timing import PRE_BIND
 from extender.table import PodInfo
 
@@ -221,3 +227,50 @@ class WaitingPods:
             if elapsed >= awaited.timeout_seconds and not awaited.ready():
                 raise awaited.overdue()
         return False
+
+
+class _OpenBind(NamedTuple):
+    pod: Pod
+    node_name: str
+    on_bound: Callable[[], object]
+
+
+class OpenBinds:
+    """The binds whose outcome is unknown, by the UID of the pod. Thread-safe. Call `settle` about once a second."""
+
+    def __init__(self, cache: Cache, statuses: Statuses, events: Events) -> None:
+        self._cache = cache
+        self._statuses = statuses
+        self._events = events
+        self._open: dict[str, _OpenBind] = {}
+
+    def add(self, pod: Pod, node_name: str, error: str, on_bound: Callable[[], object]) -> None:
+        """Reports that the bind got no answer. If the pod turns out to be bound, `on_bound` is called once.
+
+        Reports nothing if the cache shows the outcome already. `error` says why there is no answer.
+        """
+        bind = _OpenBind(pod, node_name, on_bound)
+        self._open[pod.uid] = bind
+        if self._ends(bind):
+            return
+        message = f"{error}; the pod may be bound, and keeps its place on node {node_name} until this is known"
+        self._events.record(pod, "Warning", "FailedScheduling", "Scheduling", message)
+        self._statuses.failed_unless_bound(pod, POD_SCHEDULER_ERROR, message)
+
+    def drop(self, uid: str) -> None:
+        """Forgets the pod's bind, because its outcome is known, or because the pod is bound again."""
+        self._open.pop(uid, None)
+
+    def settle(self) -> None:
+        """Ends the binds whose outcome the cache shows."""
+        for bind in list(self._open.values()):
+            self._ends(bind)
+
+    def _ends(self, bind: _OpenBind) -> bool:
+        bound = is_bound(self._cache.placement(bind.pod.uid), bind.node_name)
+        if bound is None:
+            return False
+        is_current = self._open.get(bind.pod.uid) is bind  # the pod may have been tried again in the meantime
+        if is_current and self._open.pop(bind.pod.uid, None) is bind and bound:
+            bind.on_bound()
+        return True

@@ -29,8 +29,7 @@ from extender.plugins.users import OfflineHost
 from extender.runtime.clock import NO_LIMIT, ManualClock, TimeLimit
 from extender.runtime.ports import Check, Telemetry, always
 from extender.runtime.unsettled import UnsettledWrites
-from extender.scheduler.preemption import VictimEvictor
-from extender.scheduler.rule_preemption import RulePreemption, check_preemption
+from extender.scheduler.preemption import RulePreemption, VictimEvictor, check_preemption
 from extender.table.features import FeatureGates
 from extender.verbs.bind import Bind, PermitWait
 from extender.verbs.filter import Filter

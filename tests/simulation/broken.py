@@ -17,8 +17,7 @@ from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.runtime.clock import Deadline
 from extender.runtime.ports import LONG_AGO, Annotations, Binder
-from extender.scheduler.device_reservations import ClaimReservation, DeviceClaims
-from extender.scheduler.volume_reservations import VolumeReservation, Volumes
+from extender.scheduler.reservations import ClaimReservation, DeviceClaims, VolumeReservation, Volumes
 from extender.table import PodInfo
 from extender.verbs.bind import Bind
 from tests.simulation.network import Weather

@@ -19,12 +19,7 @@ from extender.app.doctor.cluster_checks import (
 )
 from extender.app.doctor.endpoint_checks import check_endpoint
 from extender.app.doctor.finding import Finding, fail, ok, warn
-from extender.app.doctor.scheduler_config import (
-    check_entry,
-    check_names,
-    check_sampling,
-    read_scheduler_config,
-)
+from extender.app.doctor.scheduler_config import check_entry, check_names, check_sampling, read_scheduler_config
 from extender.app.policies import policy_of
 from extender.cluster.first_call import reported_version
 from extender.cluster.http.credentials import credentials_of
@@ -47,7 +42,7 @@ from extender.plugins.users.rule_calls import described
 from extender.policy.kubernetes_versions import followed
 from extender.policy.policy import Policy
 from extender.runtime.text import counted
-from extender.scheduler.rule_preemption import check_preemption
+from extender.scheduler.preemption import check_preemption
 from extender.table import PodInfo, Table
 from extender.table.features import VersionChoices, features_of
 
