@@ -29,15 +29,7 @@ import numpy as np
 
 from extender.cache.cache import Cache
 from extender.cache.pod_states import PodState
-from extender.errors import (
-    BindingFailed,
-    Conflict,
-    ExtenderError,
-    IllegalTransition,
-    NotFound,
-    OutcomeUnknown,
-    Refused,
-)
+from extender.errors import BindingFailed, Conflict, ExtenderError, IllegalTransition, NotFound, OutcomeUnknown, Refused
 from extender.extender_v1.codec import decode_binding_args, encode
 from extender.extender_v1.messages import ExtenderBindingArgs, ExtenderBindingResult
 from extender.framework.annotations import choose_annotations
@@ -50,7 +42,7 @@ from extender.plugins.dynamic_resources import DynamicResourcesFilter
 from extender.runtime.clock import NO_DEADLINE, NO_LIMIT, Clock, Deadline, SystemClock, TimeLimit
 from extender.runtime.ports import Annotations, Binder, Binding, Check, Telemetry, always
 from extender.table import PodInfo, Table
-from extender.verbs.group_members import without_nominated_siblings
+from extender.verbs.group_planning import without_nominated_siblings
 from extender.verbs.group_quorum import GroupQuorum
 from extender.verbs.verb import Confirmation, Summary, repeated_without_late_rule
 

@@ -23,8 +23,14 @@ from extender.runtime.clock import NO_LIMIT, Deadline, TimeLimit
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
-from extender.verbs.group_members import is_member, rows_in_dry_run
-from extender.verbs.group_planning import BesideSiblings, GroupAnswers, PlannedNode, RefusedGroup
+from extender.verbs.group_planning import (
+    BesideSiblings,
+    GroupAnswers,
+    PlannedNode,
+    RefusedGroup,
+    is_member,
+    rows_in_dry_run,
+)
 from extender.verbs.refused_pods import RefusedPods
 from extender.verbs.verb import RecentPreemptors, Summary
 
