@@ -4,7 +4,7 @@ The input is a profile, a pod, a table, and either the result of the pod's faile
 that kube-scheduler has chosen (`process_preemption`). The output is candidates, each a node with its victims, and the
 node to nominate.
 
-Start with `evaluator.preempt`. `dry_run` finds the victims on all nodes at once. `candidates` finds the pods that may
+Start with `evaluator.preempt`; its `DryRun` finds the victims on all nodes at once. `candidates` finds the pods that may
 be evicted, sorts them, and picks the node.
 """
 

@@ -6,5 +6,5 @@ error, and `done` for any other pod.
 
 The caller passes in the clock, the PreEnqueue rules and the queueing hints. Start with priority_queue.py, which
 draws the path of a pod. sub_queues.py defines the four tiers, waiting_index.py finds the pods that an event may help,
-and in_flight.py records the events that arrive during an attempt. Source: upstream backend/queue.
+and entries.py records the events that arrive during an attempt. Source: upstream backend/queue.
 """

@@ -46,8 +46,17 @@ from extender.model.meta import NO_LABELS
 from extender.model.pod_groups import GroupName
 from extender.queue.backoff import Backoff, Order, priority_sort
 from extender.queue.costs import CHEAP_SECONDS, tenant_of
-from extender.queue.entries import Entity, GroupOutcome, QueuedGroup, QueuedPod, RootOf, Tier, entity_type
-from extender.queue.in_flight import Flight, InFlight
+from extender.queue.entries import (
+    Entity,
+    Flight,
+    GroupOutcome,
+    InFlight,
+    QueuedGroup,
+    QueuedPod,
+    RootOf,
+    Tier,
+    entity_type,
+)
 from extender.queue.sub_queues import Helped, Place, QueueTelemetry, Strategy, SubQueues, strategy_of
 from extender.runtime.clock import Clock
 from extender.table import PodInfo

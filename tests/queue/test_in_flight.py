@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from extender.framework.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD, Change
-from extender.queue.entries import QueuedPod
-from extender.queue.in_flight import InFlight
+from extender.queue.entries import InFlight, QueuedPod
 from tests.builders import make_pod
 from tests.queue.queueing import info
 
