@@ -16,7 +16,7 @@ from pathlib import Path
 
 from extender.app.serve import build
 from extender.config.setting_sources import load
-from extender.web.application import take_signals
+from extender.web.connection import take_signals
 
 _config = os.environ.get("EXTENDER_CONFIG")
 app = build(load(Path(_config) if _config else None, os.environ, {}))

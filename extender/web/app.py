@@ -35,13 +35,12 @@ from extender.web.answers import (
     refuse,
     status_line,
 )
-from extender.web.application import Environ, Lifecycle
 from extender.web.calls import Call, Calls, Exemptions, WaitingFor, report
-from extender.web.connection import Acceptor
+from extender.web.connection import Acceptor, Environ, Lifecycle
+from extender.web.log import Traces
 from extender.web.metrics import BatchedNotifier, Metrics
 from extender.web.pages import PrivatePages, listener_at, probe_pages
 from extender.web.request_parser import Limits, RequestRefused
-from extender.web.tracing import Traces
 
 _BODY_BYTES, _QUESTION_BYTES = 64 * 1024, 8 * 1024 * 1024
 _MOST_CONNECTIONS = 64

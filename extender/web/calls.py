@@ -21,9 +21,8 @@ from extender.model.meta import NO_LABELS
 from extender.verbs import verb as verbs
 from extender.verbs.verb import CallObserver, Summary, Verb, decide_call
 from extender.web.answers import CLOSE, Answer, error_answer
-from extender.web.log import LONGEST_KEY, LONGEST_TEXT, cut, inform
+from extender.web.log import LONGEST_KEY, LONGEST_TEXT, Traces, Work, cut, inform
 from extender.web.metrics import Metrics
-from extender.web.tracing import Traces, Work
 
 WaitingFor = Callable[[], Mapping[str, str | None]]
 _WITH_POD = (ExtenderArgs, ExtenderPreemptionArgs)

@@ -1,31 +1,132 @@
 """Serves clients' connections with one thread for each, and limits their number.
 
-`ClientConnection` reads the head of a request and calls the application, as WSGI (PEP 3333) defines it. The body is
-received only when the application reads it, so that a client that may not call cannot send one.
+`ClientConnection` reads the head of a request and calls the application, as WSGI (PEP 3333) defines it. `Application`
+is all that it knows of the application. The body is received only when the application reads it, so that a client that
+may not call cannot send one.
+
+`Places` decides which connection is closed when no place is left for a new one. A stranger on the network needs no
+credentials to open connections, and kubelet's probes, which must not fail, have none either: they come from the node's
+address. So places are shared between client addresses. An address with few connections never makes way for one with
+many, and some places are kept for addresses that have next to none.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import selectors
+import signal
 import socket
 import ssl
 import sys
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from email.utils import formatdate
+from enum import IntEnum
 from functools import lru_cache, partial
 from math import ceil, inf
-from threading import Lock
+from threading import Lock, Thread
+from types import FrameType
+from typing import Any, Protocol
 
 from extender.runtime.threads import ParkedThreads
-from extender.web.answers import CLOSE, header_lines, status_line
-from extender.web.application import Application, Environ
-from extender.web.places import Phase, Places, make_way
-from extender.web.request_parser import Head, RequestParser, RequestRefused
+from extender.web.answers import CLOSE, Answer, header_lines, status_line
+from extender.web.request_parser import Head, Limits, RequestParser, RequestRefused
+
+Environ = dict[str, Any]
+"""The environment of a request, as WSGI (PEP 3333) defines it."""
+
+
+@dataclass
+class Lifecycle:
+    """The functions that a server calls to start, drain and stop our application, and the limits for its clients.
+
+    Attributes:
+        on_start: starts the threads of the application (watches, timers), which would not survive the fork.
+        on_stop: stops these threads.
+        compare: compares the cache with the API server soon. Called on SIGUSR2; must be safe in a signal handler.
+        hand_over: hands over the lease. Runs in a separate thread when draining begins.
+        reload: reads the policy again soon. Called on SIGHUP; must be safe in a signal handler.
+    """
+
+    limits: Limits
+    drain_seconds: float = 0.0
+    on_start: Callable[[], None] = lambda: None
+    on_stop: Callable[[], None] = lambda: None
+    compare: Callable[[], None] = lambda: None
+    hand_over: Callable[[], None] = lambda: None
+    reload: Callable[[], None] = lambda: None
+    started: bool = field(default=False, init=False)
+    draining: bool = field(default=False, init=False)
+    _stopped: bool = field(default=False, init=False)
+    _lock: Lock = field(default_factory=Lock, init=False)
+
+    def start(self) -> None:
+        """Starts the application; further calls do nothing."""
+        with self._lock:
+            if not self.started:
+                self.on_start()
+                self.started = True
+
+    def drain(self) -> None:
+        """Makes the process unready, and starts to hand over the lease; calls are still answered."""
+        if not self.draining:
+            self.draining = True
+            Thread(target=self.hand_over, name="hand-over", daemon=True).start()
+
+    def stop(self) -> None:
+        """Stops a started application; further calls do nothing."""
+        with self._lock:
+            if self.started and not self._stopped:
+                self._stopped = True
+                self.on_stop()
+
+
+class Application(Protocol):
+    """A WSGI application that our worker can serve."""
+
+    lifecycle: Lifecycle
+
+    def __call__(self, environ: Environ, _start_response: Any, /) -> Iterable[bytes]: ...
+
+    def refuse(self, status: int, client: str, request: str, reason: str) -> Answer:
+        """Counts and logs a request that was refused before it could be passed on. Returns the answer to it."""
+
+
+def take_signals(lifecycle: Lifecycle) -> None:
+    """Sets signal handlers for gunicorn's own workers, which do not call `lifecycle` themselves.
+
+    SIGTERM makes the process unready before the worker stops. SIGUSR2 compares the cache with the API server. At exit
+    the application is stopped.
+
+    This works because such a worker sets its own handlers before it loads the application. With --preload the
+    application is loaded first, so the handlers set here are lost. `worker.ThreadPerConnection` replaces them too, but
+    it calls `lifecycle` itself.
+    """
+    stop_worker = signal.getsignal(signal.SIGTERM)
+    if not callable(stop_worker) or threading.current_thread() is not threading.main_thread():
+        return
+
+    def on_sigterm(number: int, frame: FrameType | None) -> None:
+        if lifecycle.draining:
+            stop_worker(number, frame)
+            return
+        lifecycle.drain()
+        # The first signal only starts the drain. A second one ends the worker after the drain.
+        again = threading.Timer(lifecycle.drain_seconds, os.kill, (os.getpid(), signal.SIGTERM))
+        again.daemon = True
+        again.start()
+
+    signal.signal(signal.SIGTERM, on_sigterm)
+    signal.siginterrupt(signal.SIGTERM, False)
+    signal.signal(signal.SIGUSR2, lambda *_: lifecycle.compare())
+    atexit.register(lifecycle.stop)
+
 
 _log = logging.getLogger(__name__)
 
@@ -461,3 +562,76 @@ class Acceptor:
             connection.serve()
         finally:
             self.open.discard(connection)
+
+
+_FEW = 4  # kubelet sends at most this many probes of one container at once
+_MOST_SHARES = 8  # an address may always have an eighth of the places, however many addresses there are
+
+
+class Phase(IntEnum):
+    """The states of a connection, in the order in which connections are closed to make room for new ones."""
+
+    LINGERING = 0  # the request was refused, and the client is given time to read why
+    NEW = 1  # no request has arrived yet
+    HALF = 2  # the client has sent only part of a request, or does not read the answer
+    IDLE = 3  # the last request was answered, and another may arrive
+    BUSY = 4  # a request is being handled; such a connection is not closed
+
+
+class Holder(Protocol):
+    """A connection that has a place. See `ClientConnection` for the attributes."""
+
+    client: str
+    phase: Phase
+    since: float
+    finishing: bool
+
+    def finish(self, *, make_way: bool = False) -> None: ...
+
+
+class Places:
+    """Limits connections to `most`.
+
+    One address gets at most three quarters of the places. The last eighth is for addresses with fewer than four
+    connections. When places run out, an address gets one of its own places, or one of an address that has more. The
+    addresses that have more than an equal share come first.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._most_of_client = max(1, most - most // 4)
+        self._most_for_all = most - most // 8
+
+    def make_room(self, client: str, connections: Collection[Holder]) -> bool:
+        """Returns True if a new connection of `client` may be served; may close another connection for that."""
+        staying = [each for each in connections if not each.finishing or each.phase is Phase.BUSY]
+        counts = Counter(each.client for each in staying)
+        of_client = counts[client]
+        is_full = len(staying) >= (self._most if of_client < _FEW else self._most_for_all)
+        if of_client >= self._most_of_client:
+            return make_way([each for each in staying if each.client == client])
+        if not is_full:
+            return True
+        share = self._most // min(len({*counts, client}), _MOST_SHARES)
+        yielding = [
+            each
+            for each in staying
+            if each.client == client or counts[each.client] > of_client or each.phase is Phase.LINGERING
+        ]
+        return make_way(yielding, {address for address, count in counts.items() if count > share})
+
+
+def make_way(connections: Collection[Holder], above_share: Collection[str] = ()) -> bool:
+    """Closes one of the connections. Returns False if all are busy.
+
+    A connection that only lingers is closed first, then one of the addresses in `above_share`.
+    """
+    waiting = [each for each in connections if each.phase is not Phase.BUSY]
+    if waiting:
+        min(waiting, key=lambda each: _order(each, above_share)).finish(make_way=True)
+    return bool(waiting)
+
+
+def _order(connection: Holder, above_share: Collection[str]) -> tuple[bool, bool, Phase, float]:
+    phase = connection.phase  # read once, because the connection's own thread may change it
+    return phase is not Phase.LINGERING, connection.client not in above_share, phase, connection.since

@@ -1,7 +1,7 @@
 """Formats and writes log lines: JSON for machines, text for terminals.
 
-A record's `fields` become fields of the line.
-Text from users (names, messages) is escaped in both, so that it cannot imitate another line or control a terminal.
+A record's `fields` become fields of the line; `Traces` gives each call and attempt the trace id of its lines. Text from
+users (names, messages) is escaped in both forms, so that it cannot imitate another line or control a terminal.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import select
 import sys
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any, Literal, TextIO
+from itertools import count
+from typing import Any, Literal, NamedTuple, TextIO
 
 import msgspec
 
@@ -227,3 +229,34 @@ def _shown(value: object) -> str:
 def _plain(text: str) -> str:
     """Returns the text as a bare word if it is one, else as a JSON string."""
     return text if text and text.isprintable() and not any(mark in text for mark in ' "=') else json.dumps(text)
+
+
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+class Work(NamedTuple):
+    """A finished call of a verb, or a finished attempt to schedule a pod.
+
+    Attributes:
+        fields: the fields of the log line, without the trace id.
+        ended_at: when the work ended, in seconds since the epoch.
+        traceparent: the caller's `traceparent` header (W3C Trace Context); ignored if malformed.
+    """
+
+    fields: Mapping[str, object]
+    ended_at: float
+    traceparent: str = ""
+
+
+class Traces:
+    """Gives each call and attempt a trace id: the caller's, or a new one."""
+
+    def __init__(self) -> None:
+        self._process = os.urandom(8).hex()
+        self._count = count(1)
+
+    def trace(self, work: Work) -> tuple[float, dict[str, object]]:
+        """Gives the work a trace id. Returns when the work ended, and the fields of its log line with the id."""
+        caller = _TRACEPARENT.match(work.traceparent)
+        trace_id = caller[1] if caller else f"{self._process}{next(self._count):016x}"
+        return work.ended_at, {**work.fields, "trace_id": trace_id}

@@ -13,10 +13,9 @@ from prometheus_client.registry import Collector
 from extender.runtime.clock import Clock
 from extender.scheduler.scheduler_ports import Attempt, GroupResult
 from extender.table.features import DEFAULT_FEATURES, Behaviours
-from extender.web.log import inform
+from extender.web.log import Traces, Work, inform
 from extender.web.metrics import BatchedNotifier, Metrics, gauge
 from extender.web.series import ALL_SERIES, BEFORE_ENTITIES, SCHEDULER_SERIES, Series, as_in
-from extender.web.tracing import Traces, Work
 
 _log = logging.getLogger(__name__)
 _LONGEST_REASON = 1024

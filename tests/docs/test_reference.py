@@ -27,11 +27,11 @@ from extender.table.features import DEFAULT_FEATURES
 from extender.verbs.verb import Summary
 from extender.web import log
 from extender.web.calls import Call, Outcome, PodReference, report
+from extender.web.log import Traces
 from extender.web.metrics import Metrics
 from extender.web.pages import probe_pages
 from extender.web.scheduler_metrics import SchedulerMetrics
 from extender.web.start_log import log_start
-from extender.web.tracing import Traces
 from tests.builders import make_pod
 from tests.docs.reference import PAGE, page
 

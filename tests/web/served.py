@@ -18,7 +18,7 @@ from extender.config.setting_sources import load
 from extender.config.settings import Settings
 from extender.web import gunicorn_server, log
 from extender.web.app import ExtenderApp
-from extender.web.application import take_signals
+from extender.web.connection import take_signals
 from tests.web.fakes import Running, make_app
 
 

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from extender.web.answers import CLOSE, Answer, error_answer, header_lines, status_line
-from extender.web.application import Application, Environ, Lifecycle
-from extender.web.connection import Budget, ClientConnection, render
+from extender.web.connection import Application, Budget, ClientConnection, Environ, Lifecycle, render
 from extender.web.request_parser import Limits, RequestRefused
 from tests.web.servers import PATIENCE_SECONDS, Wire, post
 

@@ -15,8 +15,7 @@ from extender.app.serve import application
 from extender.config.settings import Settings
 from extender.framework.find_fit import find_fit
 from extender.runtime.unsettled import UnsettledWrites
-from extender.web.application import Application
-from extender.web.connection import Budget, ClientConnection
+from extender.web.connection import Application, Budget, ClientConnection
 from tests.builders import make_node, make_pod
 from tests.web.servers import post
 

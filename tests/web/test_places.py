@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.web.places import Phase, Places
+from extender.web.connection import Phase, Places
 
 LINGERING, NEW, HALF, IDLE, BUSY = Phase
 
