@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable, Mapping
 from random import Random
 
-from extender.app.evidence import CacheEvidence
 from extender.app.feed import ClusterFeed, feed_factory_of
 from extender.app.housekeeping import (
     HOUSEKEEPING_SECONDS,
     REVIVAL_SECONDS,
     STATUSES_SECONDS,
     WAITING_SECONDS,
+    CacheEvidence,
     create_cache,
     forget_statuses,
     let_expire,

@@ -9,7 +9,6 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from extender.app.evidence import CacheEvidence, assume_unsettled
 from extender.app.feed import ClusterFeed, FeedFactory, feed_factory_of
 from extender.app.housekeeping import (
     HOUSEKEEPING_SECONDS,
@@ -17,7 +16,9 @@ from extender.app.housekeeping import (
     STATUSES_SECONDS,
     TABLES,
     WAITING_SECONDS,
+    CacheEvidence,
     activate,
+    assume_unsettled,
     create_cache,
     forget_statuses,
     let_expire,

@@ -1,23 +1,30 @@
 """Runs what `serve` and `schedule` have in common: filling the cache, periodic tasks, and pages.
 
 A process first creates a `Setup`, then its cache, its feed and its profiles, and last the `Upkeep`, which holds all of
-them. The process answers calls once its cache is filled and it knows the outcome of all writes of earlier processes.
-It stops answering if its watches stop delivering.
+them. The process answers calls once its cache is filled and it knows the outcome of all writes of earlier processes. It
+stops answering if its watches stop delivering.
+
+`orders` says in which order time limits must end, and why; in the wrong order, one limit can starve another. Each limit
+is defined where it is used. A test holds every row for the defaults, and docs/faults.md repeats the table. A process
+whose settings break an order logs a warning.
 """
 
 from __future__ import annotations
 
 import faulthandler
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from math import inf
+from typing import NamedTuple
 
-from extender.app import time_limits
-from extender.app.feed import ClusterFeed, Staleness
+from extender.app.feed import HAND_OVER_SECONDS, LEAD_SECONDS, RELIST_SECONDS, ClusterFeed, Staleness, timing_of
 from extender.app.housekeeping import (
     HOUSEKEEPING_SECONDS,
     REPAIR_SECONDS,
+    UNANSWERED_SECONDS,
     VERSION_SECONDS,
     RuleCalls,
     compare,
@@ -26,18 +33,25 @@ from extender.app.housekeeping import (
 )
 from extender.app.live_lookups import FollowedVersion, announcement, version_to_follow
 from extender.app.observation import Observation
-from extender.app.policies import Adopt, PolicyReload, PolicyReloaded
-from extender.app.policy_trial import PolicyTrial
+from extender.app.policies import Adopt, PolicyReload, PolicyReloaded, PolicyTrial
 from extender.app.ui import live_pages, simulation_handler
 from extender.cache.cache import Cache
 from extender.cache.debugger import Comparer, dump
+from extender.cache.expiry import SURVEY_SECONDS
+from extender.cluster.http.kube_client import CALL_SECONDS, CONNECT_SECONDS
+from extender.cluster.watch.api_objects import LIST_SILENCE_SECONDS
+from extender.cluster.watch.reflector import DELETION_SECONDS
+from extender.cluster.watch.source import WATCH_SILENCE_SECONDS
+from extender.cluster.watch.survey import LONGEST_INTERVAL_SECONDS, PATIENCE_SECONDS
 from extender.config.settings import Command, Settings
 from extender.framework.profile import Profiles
+from extender.model.extender_config import DEFAULT_TIMEOUT_SECONDS
 from extender.policy.policy import Policy, parsed
 from extender.runtime import process_memory
 from extender.runtime.clock import Clock, TimeLimit
 from extender.runtime.threads import HangingCalls, LastingThread, Ticker
 from extender.table.features import FeatureGates
+from extender.verbs.verb import SECONDS as CONFIRMATION_SECONDS
 from extender.web.access import CONFIGZ, SIMULATE
 from extender.web.metrics import Metrics
 from extender.web.pages import COMPARE, DUMP, LOG_LEVEL, PrivatePages, change_log_level, configz, when_ready
@@ -154,7 +168,7 @@ class Upkeep:
 
     def start(self) -> None:
         limit_process()
-        time_limits.warn(self.setup.settings)
+        warn(self.setup.settings)
         self.setup.observation.start()
         self.announcement.start()
         self.feed.start()
@@ -286,3 +300,53 @@ def revive_tickers(tickers: Sequence[Ticker]) -> list[str]:
 
 def _if_ready(readiness: Readiness, action: Callable[[], object]) -> Callable[[], object]:
     return lambda: action() if readiness.waiting_for() is None else None
+
+
+_log = logging.getLogger(__name__)
+
+BOOKMARK_SECONDS = 60.0  # kube-apiserver sends a bookmark about this often
+
+
+class Order(NamedTuple):
+    """Two limits in seconds, of which the first must not be longer than the second."""
+
+    shorter: str
+    shorter_seconds: float
+    longer: str
+    longer_seconds: float
+    reason: str
+
+
+def orders(settings: Settings) -> tuple[Order, ...]:
+    """Returns the orders that must hold, with the limits of `settings`."""
+    settle, stale = settings.settle_seconds, settings.max_staleness_seconds or inf
+    unanswered = max(settings.assumed_ttl_seconds or UNANSWERED_SECONDS, settle)
+    wrong = LONGEST_INTERVAL_SECONDS + LIST_SILENCE_SECONDS + PATIENCE_SECONDS
+    survey = LIST_SILENCE_SECONDS + PATIENCE_SECONDS
+    scheduler = DEFAULT_TIMEOUT_SECONDS
+    timing = timing_of(settings)
+    renewal, term, lease = timing.call_seconds, timing.renew_deadline_seconds, timing.lease_duration_seconds
+    return (
+        Order("a renewal", renewal, "a term without another", term, "one call that hangs does not end the term"),
+        Order("a term without another", term, "leaseDurationSeconds", lease, "a leader ends before another begins"),
+        Order("dialling", CONNECT_SECONDS, "a call", CALL_SECONDS, "a call that could not be sent is refused in time"),
+        Order("a call", CALL_SECONDS, "settleSeconds", settle, "nothing is sent after the deadline of a write"),
+        Order("settleSeconds", settle, "an unanswered bind's place", unanswered, "the place outlives the write"),
+        Order("a survey's list and its patience", survey, "deletions", DELETION_SECONDS, "a survey finds deletions"),
+        Order("a list's silence", LIST_SILENCE_SECONDS, "listing again", RELIST_SECONDS, "no slow list ends a term"),
+        Order("the time until a wrong cache is known", wrong, "maxStalenessSeconds", stale, "surveys keep kinds fresh"),
+        Order("bookmarks", BOOKMARK_SECONDS, "a silent watch", WATCH_SILENCE_SECONDS, "a quiet watch stays open"),
+        Order("expiry's lists", SURVEY_SECONDS, "an unanswered bind's place", unanswered, "a place is given back soon"),
+        Order("waiting for the watch", CONFIRMATION_SECONDS, "kube-scheduler's call", scheduler, "bind answers soon"),
+        Order("waiting to lead", LEAD_SECONDS, "kube-scheduler's call", scheduler, "a standby answers in time"),
+        Order("handing over", HAND_OVER_SECONDS, "a call", CALL_SECONDS, "an end does not wait for a call that hangs"),
+    )
+
+
+def warn(settings: Settings) -> None:
+    """Logs each order that the settings break, because a promise of docs/faults.md does not hold then."""
+    for order in orders(settings):
+        if order.shorter_seconds > order.longer_seconds:
+            shorter = f"{order.shorter}: {order.shorter_seconds:g} s"
+            longer = f"{order.longer}: {order.longer_seconds:g} s"
+            _log.warning("a time limit is too short shorter=%r longer=%r needed=%r", shorter, longer, order.reason)

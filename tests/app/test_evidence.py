@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from extender.app.evidence import CacheEvidence, assume_unsettled
+from extender.app.housekeeping import CacheEvidence, assume_unsettled
 from extender.cache.cache import Cache
 from extender.model.devices import ResourceClaim
 from extender.model.node import Node

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.app.past_decisions import PastDecision, PastDecisions
+from extender.app.observation import PastDecision, PastDecisions
 from extender.errors import UnknownPod
 from extender.extender_v1.codec import decode_args
 from extender.extender_v1.messages import ExtenderBindingArgs, ExtenderBindingResult, ExtenderFilterResult

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.app.time_limits import Order, orders, warn
+from extender.app.upkeep import Order, orders, warn
 from extender.config.settings import Settings
 
 PAGE = Path(__file__).parents[2] / "docs/faults.md"

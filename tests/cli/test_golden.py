@@ -28,7 +28,7 @@ from extender.ui.site import Site
 from extender.web.access import UI
 from extender.web.answers import Answer
 from extender.web.app import PageServer
-from tests.app.doctor.test_doctor import Installation
+from tests.app.test_doctor import Installation
 from tests.builders import make_node, make_pod
 from tests.cli.test_status import PICTURE
 from tests.cluster.fake_api import PODS, fake_api

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 import yaml
 
-from extender.app.past_decisions import PastDecisions
+from extender.app.observation import PastDecisions
 from extender.cli.main import main
 from extender.extender_v1.messages import ExtenderBindingArgs, ExtenderBindingResult
 from extender.runtime.clock import ManualClock

@@ -11,8 +11,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from extender.app.doctor.finding import Finding, Level
-from extender.app.doctor.scheduler_config import check_entry, check_sampling
+from extender.app.cluster_checks import Finding, Level
+from extender.app.doctor import check_entry, check_sampling
 from extender.cli.main import cli
 from extender.policy.loading import load_scheduler_configuration
 from extender.policy.recommended import SCHEDULER_CONFIGURATION

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.app.doctor.scheduler_config import read_scheduler_config
+from extender.app.doctor import read_scheduler_config
 from extender.policy.library import Library
 from extender.policy.loading import load
 from extender.table.features import VERSIONS

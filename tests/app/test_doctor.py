@@ -16,10 +16,10 @@ import trustme
 import yaml
 from click.testing import CliRunner
 
-from extender.app.doctor.endpoint_checks import tls_advice
+from extender.app.doctor import tls_advice
 from extender.cli.main import cli
 from extender.errors import ConfigurationError
-from tests.app.doctor.scripted import (
+from tests.app.scripted_cluster import (
     Table,
     allowing,
     healthy_cluster,

@@ -1,15 +1,17 @@
-"""Checks the cluster: its version, clock, APIs and Lease, and the permissions of the account.
+"""Checks the cluster for `extender doctor`: its version, clock, APIs and Lease, and the permissions of the account.
 
 It also checks that the extender's own pods are placed while no replica answers, because they could never start
-otherwise.
+otherwise. Each check yields findings, which say what to do.
 """
 
 from __future__ import annotations
 
+import enum
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
@@ -17,7 +19,6 @@ from urllib.parse import quote
 
 import msgspec
 
-from extender.app.doctor.finding import Finding, fail, ok, warn
 from extender.cluster.http.kube_client import KubeClient, error_of
 from extender.cluster.watch.api_objects import decoders
 from extender.errors import ClusterError, NotFound
@@ -27,6 +28,47 @@ from extender.model.pod_groups import PodGroup
 from extender.plugins.registry import DEFAULT_SCHEDULER
 from extender.policy.kubernetes_versions import followed
 from extender.policy.policy import Policy
+
+
+class Level(enum.StrEnum):
+    """The severity of a finding. `fail` means that pods stay pending or are placed wrongly; `warn` is less urgent."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The result of one check.
+
+    Attributes:
+        check: the check's name, which is also its heading in docs/doctor.md.
+        fix: what to do; empty if the level is `ok`.
+    """
+
+    level: Level
+    check: str
+    message: str
+    fix: str = ""
+
+    @property
+    def docs(self) -> str:
+        """The section of the documentation that explains the check, as a relative link."""
+        return f"docs/doctor.md#{self.check}"
+
+
+def ok(check: str, message: str) -> Finding:
+    return Finding(Level.OK, check, message)
+
+
+def warn(check: str, message: str, fix: str) -> Finding:
+    return Finding(Level.WARN, check, message, fix)
+
+
+def fail(check: str, message: str, fix: str) -> Finding:
+    return Finding(Level.FAIL, check, message, fix)
+
 
 WAIT_SECONDS = 5.0
 SKEW_WARN_SECONDS = 2.0
