@@ -19,9 +19,7 @@ import click
 from extender.cli.completion import nodes as nodes_named
 from extender.cli.completion import pods_and_groups
 from extender.cli.document_kinds import DocumentKind, headed, one_or_list
-from extender.cli.listing import in_order, list_options
-from extender.cli.new_nodes import add_new_nodes, add_node_option
-from extender.cli.output import Format, Output, output_option, say, show, switch
+from extender.cli.output import Format, Output, in_order, list_options, output_option, say, show, switch
 from extender.cli.running import (
     IN_CLUSTER_OPTION,
     TLS,
@@ -38,6 +36,8 @@ from extender.cli.source_options import (
     KIND_PREFIXES,
     Progress,
     Source,
+    add_new_nodes,
+    add_node_option,
     group_key,
     known_pod,
     pod_key,
@@ -49,7 +49,7 @@ from extender.errors import ConfigurationError, ExtenderError, UnknownPod
 from extender.runtime.text import aligned
 
 if TYPE_CHECKING:
-    from extender.cli.jsonpath import JsonPath
+    from extender.cli.output import JsonPath
     from extender.model.selectors import Selector
     from extender.offline.explain.condition import WrittenEvent
     from extender.offline.explain.explanation import Explanation

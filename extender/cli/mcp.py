@@ -1,6 +1,6 @@
 """The command `extender mcp`: answers an assistant's questions about a cluster over the Model Context Protocol.
 
-The assistant starts the command and talks to it over stdin and stdout. Start reading at `mcp_tools`.
+The assistant starts the command and talks to it over stdin and stdout. Start reading at `mcp_server`.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ def mcp(source: Source, url: str | None) -> None:
         raise ConfigurationError(["extender mcp needs the package mcp: pip install 'podseat[mcp]'"])
     if str(source.cluster) == "-":
         raise ConfigurationError(["--cluster -: the assistant talks over standard input, so give a file"])
-    from extender.cli.mcp_server import server_of
-    from extender.cli.mcp_tools import Tools
+    from extender.cli.mcp_server import Tools, server_of
 
     source.profiles()  # a faulty policy must end the command here, not fail each call
     # Only the protocol may write to stdout. The SDK redirects what rules print.

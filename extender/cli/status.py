@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from extender.cli.document_kinds import DocumentKind, headed
-from extender.cli.listing import in_order, list_options
-from extender.cli.output import Output, output_option, say, show, switch
+from extender.cli.output import Output, in_order, list_options, output_option, say, show, switch
 from extender.cli.running import (
     IN_CLUSTER_OPTION,
     TLS,
@@ -29,7 +28,7 @@ from extender.errors import ExtenderError
 from extender.runtime.text import age, aligned, counted
 
 if TYPE_CHECKING:
-    from extender.cli.jsonpath import JsonPath
+    from extender.cli.output import JsonPath
     from extender.model.selectors import Selector
 
 SECTIONS = {

@@ -13,14 +13,16 @@ import click
 
 from extender.cli.completion import nodes
 from extender.cli.document_kinds import DocumentKind
-from extender.cli.new_nodes import add_new_nodes, add_node_option, node_template
 from extender.cli.output import Output, output_option
 from extender.cli.source_options import (
     DOES_NOT_FIT,
     SEED_OPTION,
     Progress,
     Source,
+    add_new_nodes,
+    add_node_option,
     filenames_option,
+    node_template,
     print_answer,
     profiles_of,
     source_options,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from extender.cli.jsonpath import path_of, template_of
+from extender.cli.output import path_of, template_of
 
 DOCUMENT: dict[str, Any] = {
     "kind": "Queue",

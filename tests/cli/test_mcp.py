@@ -17,7 +17,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from extender.cli.main import cli
-from extender.cli.mcp_tools import MOST_ENTRIES, Tools, brief
+from extender.cli.mcp_server import MOST_ENTRIES, Tools, brief
 from tests.builders import make_pod
 from tests.cli.test_schemas import check
 

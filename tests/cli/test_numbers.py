@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from extender import Cluster, Scenario
 from extender.cli.main import main
-from extender.cli.mcp_tools import _copies
+from extender.cli.mcp_server import _copies
 from extender.errors import ExtenderError
 from extender.runtime.questions import in_child
 from tests.builders import (

@@ -13,9 +13,8 @@ import yaml
 from click.testing import CliRunner, Result
 
 from extender.cli import output
-from extender.cli.jsonpath import path_of, template_of
-from extender.cli.listing import in_order, selector_of
 from extender.cli.main import cli
+from extender.cli.output import in_order, path_of, selector_of, template_of
 from tests.builders import make_node, make_pod
 
 ROOT = Path(__file__).parents[2]
