@@ -13,9 +13,16 @@ from urllib.parse import quote
 
 import msgspec
 
-from extender.cluster.first_call import FIRST_CALL_SECONDS, FORBIDDEN, NEEDED, connection_advice, reported_version
 from extender.cluster.http.credentials import credentials_of
-from extender.cluster.http.kube_client import KubeClient, error_of
+from extender.cluster.http.kube_client import (
+    FIRST_CALL_SECONDS,
+    FORBIDDEN,
+    NEEDED,
+    KubeClient,
+    connection_advice,
+    error_of,
+    reported_version,
+)
 from extender.cluster.http.port_forward import ForwardedReplica
 from extender.config.cluster_access import ClusterAccess
 from extender.config.settings import Command, Settings

@@ -16,9 +16,15 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from extender.cluster.first_call import FIRST_CALL_SECONDS, FORBIDDEN, NEEDED, connection_advice, reported_version
 from extender.cluster.http.credentials import credentials_of, merged
-from extender.cluster.http.kube_client import KubeClient
+from extender.cluster.http.kube_client import (
+    FIRST_CALL_SECONDS,
+    FORBIDDEN,
+    NEEDED,
+    KubeClient,
+    connection_advice,
+    reported_version,
+)
 from extender.cluster.watch.api_objects import decoders, list_all
 from extender.config.cluster_access import ClusterAccess
 from extender.errors import ClusterError, ConfigurationError

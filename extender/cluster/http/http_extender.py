@@ -9,8 +9,16 @@ from __future__ import annotations
 import ssl
 import time
 
-from extender.cluster.http.exchange import BrokenExchange, Response
-from extender.cluster.http.pool import ConnectionPool, Endpoint, Request, address_of, client_context, content
+from extender.cluster.http.pool import (
+    BrokenExchange,
+    ConnectionPool,
+    Endpoint,
+    Request,
+    Response,
+    address_of,
+    client_context,
+    content,
+)
 from extender.errors import ConfigurationError, OutcomeUnknown, Refused
 from extender.model.extender_config import ExtenderConfig, TLSConfig
 from extender.runtime.ports import Check, always
