@@ -219,19 +219,15 @@ BESIDE_THE_DOOR = {
     },
     "extender.offline.claims": {  # does what the controllers do after the loop has chosen
         "extender.devices.extended_resources",
+        "extender.devices.plan.pending_claim",
         "extender.devices.pod_claims",
         "extender.framework.cluster_events",
         "extender.plugins.volume_binding.bound",
         "extender.volumes.node_volumes.node_term",
         "extender.volumes.accessibility",  # binds claims as the volume controller does
     },
-    "extender.offline.devices": {"extender.devices"},  # names the devices that pods get
+    "extender.offline.nodes": {"extender.devices"},  # names the devices that pods get
     "extender.offline.explain.device_claims": {"extender.plugins.device_preemption"},  # names what evictions free
-    "extender.offline.claim_usage": {
-        "extender.devices.extended_resources",
-        "extender.devices.plan.pending_claim",
-        "extender.framework.cluster_events",
-    },
     "extender.offline.manifests.validation.groups_and_claims": {
         "extender.devices.cel.device_selectors"
     },  # compiles selectors

@@ -22,7 +22,6 @@ from extender.offline.manifests.templates import Workload, required_workload
 from extender.offline.nodes import NodeUsage, node_usage
 from extender.offline.plan.plan import MovePlan, plan
 from extender.offline.plan.search import SEARCH_SECONDS
-from extender.offline.policy_forms import AnyPolicy, profiles_of
 from extender.offline.state import ClusterState
 from extender.offline.what_if.capacity import MOST_PODS, Capacity, capacity
 from extender.offline.what_if.comparison import Comparison, compare
@@ -30,6 +29,7 @@ from extender.offline.what_if.result import SimulationResult, simulate
 from extender.offline.what_if.scenario import Scenario
 from extender.offline.what_if.simulation import Progress
 from extender.plugins.registry import default_profile
+from extender.policy.loading import AnyPolicy, profiles_of
 from extender.runtime.text import counted
 from extender.snapshots.objects import to_objects, to_pod
 

@@ -27,7 +27,7 @@ from extender.groups.mismatch import mismatch
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.model.pod_groups import MAX_TREE_DEPTH, CompositePodGroup, GroupName, PodGroup
-from extender.offline.codes import CauseCode
+from extender.offline.answers import CauseCode
 from extender.offline.state import ClusterState
 from extender.queue.entries import GroupOutcome
 from extender.runtime.text import counted

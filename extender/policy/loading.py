@@ -1,4 +1,7 @@
-"""Reads policies from YAML or JSON. A policy is either a KubeSchedulerConfiguration or a classic Policy."""
+"""Reads policies from YAML or JSON, or from the path, mapping or object that a user of the library gives.
+
+A policy is either a KubeSchedulerConfiguration or a classic Policy.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,11 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 from extender.errors import ConfigurationError, MalformedInput
+from extender.framework.profile import Profiles
 from extender.policy.classic_reader import read_policy
 from extender.policy.faults import Faults
 from extender.policy.library import Library, OnlyInTree
@@ -125,3 +131,34 @@ def _kind_in(text: str) -> str:
         return _kind(_parsed(text)[0])
     except ConfigurationError:
         return ""
+
+
+AnyPolicy = Profiles | Policy | Mapping[str, Any] | str | Path
+"""A KubeSchedulerConfiguration or classic Policy: the path of its file, its content as a mapping, or as an object."""
+
+
+def profiles_of(policy: AnyPolicy | None) -> Profiles | None:
+    """Returns the rules of a policy; None for kube-scheduler's defaults.
+
+    Python modules beside a policy's file are imported if the policy names rules in them.
+
+    Raises:
+        ConfigurationError: the policy has faults. If the policy is a file, each fault begins with its path.
+        OSError: the file cannot be read.
+    """
+    match policy:
+        case None | Profiles():
+            return policy
+        case Policy():
+            return policy.scheduler_profiles()
+        case Mapping():
+            return read(policy).scheduler_profiles()
+        case _:
+            return _of_file(Path(policy))
+
+
+def _of_file(path: Path) -> Profiles:
+    try:
+        return load(path.read_bytes(), Library(folder=str(path.parent.absolute()))).scheduler_profiles()
+    except ConfigurationError as error:
+        raise ConfigurationError([f"{path}: {fault}" for fault in error.faults]) from None

@@ -14,8 +14,7 @@ import msgspec
 from extender.errors import ClusterError, DeadlineExceeded, ExtenderError, MalformedRequest, UnknownNode, UnknownPod
 from extender.offline.explain.explanation import written_about
 from extender.offline.html import rendering
-from extender.offline.html.charts import NodeMap, by_free_resource, by_verdict
-from extender.offline.html.rendering import SiteLinks
+from extender.offline.html.rendering import NodeMap, SiteLinks, by_free_resource, by_verdict
 from extender.offline.nodes import all_nodes
 from extender.runtime.product_version import documentation_address, product_commit, product_version
 from extender.ui import documents

@@ -17,8 +17,8 @@ from extender.errors import ExtenderError, MalformedCluster
 from extender.model.node import NO_SCHEDULE, UNSCHEDULABLE_TAINT, untolerated
 from extender.model.pod import Pod
 from extender.model.pod_groups import PodGroup
+from extender.offline.answers import CauseCode
 from extender.offline.cluster import Cluster
-from extender.offline.codes import CauseCode
 from extender.offline.controllers.replicas import counts_terminating, is_pinned
 from extender.offline.explain import overview, terminal
 from extender.offline.explain.suggestion import SuggestedChange

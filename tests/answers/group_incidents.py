@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from extender import Cluster
-from extender.offline.codes import CauseCode
+from extender.offline.answers import CauseCode
 from extender.offline.explain.group import GroupExplanation
 from extender.offline.explain.terminal import group_summary
 from tests.answers.carrying_out import carried_out

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from extender.cli.document_kinds import API_VERSION, DocumentKind, names_in
 from extender.cli.main import cli
 from extender.cli.schemas import CHECKS, SHAPES, schema
-from extender.offline.codes import CauseCode, code_of
+from extender.offline.answers import CauseCode, code_of
 from extender.plugins.registry import IN_TREE
 from extender.web.answers import Answer
 from extender.web.app import PageServer

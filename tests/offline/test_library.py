@@ -12,8 +12,7 @@ import yaml
 
 from extender import Cluster, ExtenderError, Listing, Recording, Scenario, replay
 from extender.errors import ConfigurationError
-from extender.offline.policy_forms import AnyPolicy
-from extender.policy.loading import read
+from extender.policy.loading import AnyPolicy, read
 from tests.builders import make_node, make_pod
 from tests.cluster.fake_api import NODES, PODS, answer, fake_api
 

@@ -3,6 +3,9 @@
 A new node is a copy of a node of the cluster, or comes from a manifest. What identifies the template is known by the
 keys of its labels, never by their values: a label whose value happens to be the node's name stays. docs/what-if.md has
 a table of what is copied, with the upstream sources.
+
+The pods of DaemonSets are created as their controller does: one on each node that the template selects and tolerates.
+Sources: upstream pkg/controller/daemon nodeShouldRunDaemonPod, ReplaceDaemonSetPodNodeNameNodeAffinity.
 """
 
 from __future__ import annotations
@@ -10,26 +13,36 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TypeVar
 
 from msgspec.structs import replace
 
-from extender.engine import quantities_of
+from extender.engine import Engine, quantities_of
 from extender.errors import MalformedCluster
+from extender.framework.profile import Profiles
 from extender.framework.topology import HOSTNAME, ZONE
+from extender.model.controllers import DaemonSet
 from extender.model.devices import ResourceSlice
-from extender.model.meta import LabelSelector, LabelSelectorRequirement, Object, ObjectMeta
+from extender.model.meta import (
+    LabelSelector,
+    LabelSelectorRequirement,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    Object,
+    ObjectMeta,
+)
 from extender.model.node import Node
-from extender.model.pod import Pod
+from extender.model.pod import Affinity, NodeAffinity, Pod, PodSpec
 from extender.model.selectors import compile_selector
 from extender.model.storage import CSINode, CSIStorageCapacity, PersistentVolume
-from extender.offline.controllers.daemon_sets import daemon_on, daemon_templates, nodes_of_daemons
 from extender.offline.controllers.replicas import is_daemon, is_pinned
-from extender.offline.controllers.workloads import as_created
+from extender.offline.controllers.workloads import as_created, lacks_class, pod_of_template
 from extender.offline.state import ClusterState
+from extender.plugins.registry import default_profile
 
 NodeTemplate = str | Node | Sequence[Object]
 """The name of a node of the cluster, or a Node, which may be in a list with what its drivers report about it."""
@@ -345,3 +358,91 @@ def _static_on(node_name: str, pod: Pod) -> Pod:
     name = f"{pod.name}-{node_name}"
     metadata = replace(pod.metadata, name=name, uid=f"{pod.namespace}/{name}")
     return replace(as_created(pod), metadata=metadata).placed_on(node_name)
+
+
+_EXAMINED = ("NodeAffinity", "TaintToleration")
+_NODE_FIELD = "metadata.name"
+
+
+def nodes_of_daemons(state: ClusterState, pod: Pod, names: Iterable[str] | None = None) -> list[str]:
+    """Returns the nodes for which the controller would create this pod, however few resources they have free.
+
+    Args:
+        names: the nodes to look at; by default all.
+    """
+    # Controllers do not read the scheduling policy, so the default profile is used.
+    engine = Engine(state.table, Profiles([default_profile()]))
+    candidates = [name for name in names or state.node_names() if pod.node_name in ("", name)]
+    for plugin in _EXAMINED:
+        refused = engine.filter_by(plugin, pod, candidates)
+        candidates = [name for name in candidates if name not in refused]
+    return candidates
+
+
+def daemon_on(node_name: str, pod: Pod) -> Pod:
+    """Returns the DaemonSet's pod for a node; its required node affinity selects only this node."""
+    name = f"{pod.name}-{node_name}"
+    field = NodeSelectorRequirement(key=_NODE_FIELD, operator="In", values=[node_name])
+    required = NodeSelector(node_selector_terms=[NodeSelectorTerm(match_fields=[field])])
+    metadata = replace(pod.metadata, name=name, uid=f"{pod.namespace}/{name}")
+    return _with_required(replace(pod, metadata=metadata), required)
+
+
+def node_of_daemon(pod: Pod) -> str:
+    """Returns the node that a DaemonSet's pod is on or waits for; "" if the pod names no node."""
+    required = _required(pod.spec)
+    terms = (required.node_selector_terms if required else None) or ()
+    fields = (field for term in terms for field in term.match_fields or () if field.key == _NODE_FIELD)
+    return pod.node_name or next((value for field in fields for value in field.values or ()), "")
+
+
+def daemon_templates(state: ClusterState, notes: list[str], like: str | None = None) -> list[Pod]:
+    """Returns one new pod of each DaemonSet, without a node; those of high priority come first.
+
+    If the cluster lacks a DaemonSet as an object, its newest pod is copied. The controller has replaced the pod's node
+    affinity, so it is not known which nodes such a DaemonSet selects. The newest pod is also copied, with the node
+    affinity of the template, if the file lacks a class that the template names.
+
+    Args:
+        notes: gets a remark on each DaemonSet whose pods the API server would refuse.
+        like: a node; a DaemonSet that is not an object counts only if it has a pod for this node.
+    """
+    known = {obj.key: obj for obj in state.objects.all(DaemonSet).values() if isinstance(obj, DaemonSet)}
+    newest: dict[str, Pod] = {}
+    nodes: dict[str, set[str]] = {}
+    for info in state.infos.values():
+        pod, owner = info.pod, info.pod.controller
+        if owner is None or not is_daemon(pod):
+            continue
+        key = f"{pod.namespace}/{owner.name}"
+        nodes.setdefault(key, set()).add(node_of_daemon(pod))
+        other = newest.setdefault(key, pod)
+        if other.metadata.created_seconds < pod.metadata.created_seconds:
+            newest[key] = pod
+    templates = [
+        _with_required(as_created(pod), None)
+        for key, pod in newest.items()
+        if key not in known and (like is None or like in nodes[key])
+    ]
+    for key, obj in known.items():
+        if obj.terminating or obj.spec.template is None:
+            continue
+        if key in newest and lacks_class(obj, state):
+            templates.append(_with_required(as_created(newest[key]), _required(obj.spec.template.spec)))
+            continue
+        try:
+            templates.append(pod_of_template(obj, state))
+        except MalformedCluster as error:
+            notes.append(f"DaemonSet {key} gets no pod there: {error}")
+    return sorted(templates, key=lambda pod: -pod.priority)
+
+
+def _required(spec: PodSpec) -> NodeSelector | None:
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    return affinity.required if affinity else None
+
+
+def _with_required(pod: Pod, required: NodeSelector | None) -> Pod:
+    affinity = pod.spec.affinity or Affinity()
+    own = affinity.node_affinity or NodeAffinity()
+    return pod.with_spec(affinity=replace(affinity, node_affinity=replace(own, required=required)))

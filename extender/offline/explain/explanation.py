@@ -15,11 +15,9 @@ from extender.model.devices import ResourceClaim
 from extender.model.pod import Pod
 from extender.model.pod_volumes import claims_of
 from extender.model.storage import PersistentVolumeClaim
-from extender.offline import direct_binding
-from extender.offline.answers import Documented, frame
+from extender.offline import remarks
+from extender.offline.answers import CauseCode, Documented, code_of, frame
 from extender.offline.claims import admit_new
-from extender.offline.codes import CauseCode, code_of
-from extender.offline.devices import chosen_devices, left_over, names
 from extender.offline.explain.choice import Waterfall, decided_by, waterfall
 from extender.offline.explain.condition import (
     SchedulerCondition,
@@ -36,7 +34,7 @@ from extender.offline.explain.suggestion import ChangeDocument, SuggestedChange,
 from extender.offline.groups import GroupVerdict, GroupVerdicts
 from extender.offline.html import rendering
 from extender.offline.manifests.templates import Workload
-from extender.offline.nodes import all_nodes
+from extender.offline.nodes import all_nodes, chosen_devices, left_over, names
 from extender.offline.remarks import (
     failing_reserve,
     invalid_policies,
@@ -193,9 +191,9 @@ class Explanation:
         own_notes, is_excluded = status_notes(pod, state)
         self.is_excluded = is_excluded
         self._runs_unscheduled = False
-        if direct_binding.names_its_node(pod, state) and not state.nodes_unread:
-            own_notes.append(direct_binding.note(pod, state))
-            self._runs_unscheduled = direct_binding.objection(pod, state) is None
+        if remarks.names_its_node(pod, state) and not state.nodes_unread:
+            own_notes.append(remarks.kubelet_note(pod, state))
+            self._runs_unscheduled = remarks.kubelet_objection(pod, state) is None
             self.is_excluded = self.is_excluded or not self._runs_unscheduled
         self.notes = [*own_notes, *_about_devices(state, self.decision), *notes]
         self.is_known = not state.nodes_unread or bool(own_message(pod)) or self.is_excluded

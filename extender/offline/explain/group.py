@@ -8,21 +8,15 @@ from typing import Any
 
 from extender.engine.group_members import NOT_TRIED, with_reasons
 from extender.errors import UnknownPod
-from extender.groups import (
-    Composite,
-    GroupDecision,
-    GroupStatus,
-    Tree,
-)
+from extender.groups import Composite, GroupDecision, GroupStatus, Tree
 from extender.groups.group_preemption import GroupPreemption
 from extender.groups.group_tree import leaves, scheduled_members, waiting_members
 from extender.groups.idle_claims import idle_claims
 from extender.groups.topology_placements import domains
 from extender.model.pod_groups import PodGroup
 from extender.model.workloads import PodDisruptionBudget
-from extender.offline.answers import Documented
+from extender.offline.answers import CauseCode, Documented
 from extender.offline.claims import without_group
-from extender.offline.codes import CauseCode
 from extender.offline.explain.explanation import Explanation
 from extender.offline.explain.group_admission import (
     decide_children,

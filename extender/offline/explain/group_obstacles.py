@@ -26,7 +26,7 @@ from extender.model.pod_groups import (
     PodGroupSpec,
     SchedulingPolicy,
 )
-from extender.offline.codes import CauseCode
+from extender.offline.answers import CauseCode
 from extender.offline.explain.group_admission import (
     changed_members,
     group_changes,

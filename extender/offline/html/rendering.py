@@ -1,19 +1,26 @@
-"""Renders the templates as pages of a server, as files, or as parts for notebooks."""
+"""Renders the templates as pages of a server, as files, or as parts for notebooks.
+
+It also computes what pages draw: a map of all nodes, a waterfall chart of two nodes' scores, and a list of pending
+pods.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import json
-from collections.abc import Mapping
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 from markupsafe import Markup, escape
 
-from extender.offline.html.charts import by_cause, by_free_resource, by_verdict, waterfall_steps
 from extender.runtime.text import printable, rounded
 
 if TYPE_CHECKING:
@@ -155,3 +162,202 @@ def _templates() -> Environment:
         rounded=rounded,
     )  # fmt: skip
     return environment
+
+
+_CELL, _GAP = 10, 1
+_SHADES = 9
+_MOST_REASONS, _MOST_ZONES = 7, 12
+_FEWEST_COLUMNS, _MOST_COLUMNS = 8, 100
+_MOST_NAMED_COLUMNS = 10  # squares of wider maps are too small for names
+_LINE_CHARACTERS, _MOST_LINES = 10, 4  # of a name in a square
+CORDONED, NONE, BEST, FITS, OTHER = "cordoned", "none", "best", "fits", "other"
+
+
+class Key(NamedTuple):
+    """One entry of a map's legend: the CSS class of a colour, its meaning, and the number of nodes in that colour."""
+
+    shade: str
+    text: str
+    nodes: int
+
+
+class Cell(NamedTuple):
+    """A node in a map: its name, its CSS class, and a text about it."""
+
+    name: str
+    shade: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneMap:
+    """The nodes of a zone as a grid of squares.
+
+    `paths` yields (CSS class, SVG path data) for each colour. `names` yields (x, y, lines) for each square, if squares
+    are large enough for the names of their nodes.
+    """
+
+    title: str
+    cells: Sequence[Cell]
+    columns: int
+
+    @property
+    def width(self) -> int:
+        return self.columns * _CELL
+
+    @property
+    def height(self) -> int:
+        return math.ceil(len(self.cells) / self.columns) * _CELL
+
+    @property
+    def paths(self) -> Iterator[tuple[str, str]]:
+        squares: dict[str, list[str]] = {}
+        side = _CELL - _GAP
+        for i, cell in enumerate(self.cells):
+            x, y = i % self.columns * _CELL, i // self.columns * _CELL
+            squares.setdefault(cell.shade, []).append(f"M{x} {y}h{side}v{side}h-{side}z")
+        yield from ((shade, "".join(parts)) for shade, parts in squares.items())
+
+    @property
+    def names(self) -> Iterator[tuple[float, float, Sequence[str]]]:
+        if self.columns > _MOST_NAMED_COLUMNS:
+            return
+        for i, cell in enumerate(self.cells):
+            yield i % self.columns * _CELL + _GAP / 2, i // self.columns * _CELL, _lines(cell.name)
+
+
+def _lines(name: str) -> Sequence[str]:
+    """Breaks a node's name into lines, if possible after a `-` or `.`; leaves out the end of a very long name."""
+    lines = [""]
+    for part in re.findall(rf"[^-.]{{1,{_LINE_CHARACTERS}}}[-.]?|[-.]", name):
+        if len(lines[-1]) + len(part) <= _LINE_CHARACTERS:
+            lines[-1] += part
+        else:
+            lines.append(part)
+    lines = [line for line in lines if line]
+    return lines if len(lines) <= _MOST_LINES else [*lines[: _MOST_LINES - 1], f"{lines[_MOST_LINES - 1][:-1]}…"]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMap:
+    """A map of all nodes, grouped by zone; `title` says what the colours show."""
+
+    title: str
+    groups: Sequence[ZoneMap]
+    legend: Sequence[Key]
+
+    @property
+    def is_named(self) -> bool:
+        """True if the squares show the names of the nodes."""
+        return any(True for group in self.groups for _ in group.names)
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The cells in the form that the script page.js expects: {"columns", "groups": [[[name, text], ...], ...]}."""
+        columns = self.groups[0].columns if self.groups else 1
+        return {"columns": columns, "groups": [[[c.name, c.text] for c in group.cells] for group in self.groups]}
+
+
+def by_free_resource(document: Mapping[str, Any], resource: str, moment: str = "") -> NodeMap:
+    """Returns a map of the nodes, coloured by the free share of a resource.
+
+    `document` is what `offline.nodes.all_nodes` returns; `moment` is added to the title.
+    """
+    cells = []
+    for node, (allocatable, requested) in zip(document["nodes"], _column(document, resource), strict=True):
+        free = max(allocatable - requested, 0)
+        if not allocatable:
+            shade, text = NONE, f"no {resource}"
+        else:
+            shade = f"free{round(free / allocatable * _SHADES)}" if node["ready"] else CORDONED
+            amounts = f"{rounded(resource, free)} of {rounded(resource, allocatable)}"
+            text = f"{amounts} {resource} free, {free / allocatable:.0%}"
+        cells.append(Cell(node["name"], shade, text + ("" if node["ready"] else ", takes no pods")))
+    counts = Counter(cell.shade for cell in cells)
+    legend = [Key(f"free{shade}", _range_text(shade), counts[f"free{shade}"]) for shade in range(_SHADES + 1)]
+    others = {CORDONED: "takes no pods", NONE: f"no {resource}"}
+    legend += [Key(shade, text, counts[shade]) for shade, text in others.items()]
+    title = f"free {resource}, {moment}" if moment else f"free {resource}"
+    return NodeMap(title, _grouped(document, cells), [key for key in legend if key.nodes])
+
+
+def _range_text(shade: int) -> str:
+    return f"{max(shade - 0.5, 0) / _SHADES:.0%} to {min(shade + 0.5, _SHADES) / _SHADES:.0%}"
+
+
+def by_verdict(document: Mapping[str, Any], explanation: Mapping[str, Any]) -> NodeMap:
+    """Returns a map of the nodes, coloured by an explanation's verdict on each.
+
+    `document` is what `offline.nodes.all_nodes` returns; `explanation` is what `Explanation.to_dict` returns.
+    """
+    best, feasible, totals = set(explanation["best"]), set(explanation["feasible"]), explanation["total"]
+    refused = {name: ", ".join(each["reasons"]) or each["plugin"] for name, each in explanation["nodes"].items()}
+    common = [reason for reason, _ in Counter(refused.values()).most_common(_MOST_REASONS)]
+    shades = {reason: f"refused{i}" for i, reason in enumerate(common)}
+    cells = []
+    for node in document["nodes"]:
+        name = node["name"]
+        if name in feasible:
+            shade, text = (BEST if name in best else FITS), f"fits, with {totals[name]} points"
+        else:
+            text = refused.get(name, "not examined")
+            shade = shades.get(text, OTHER)
+        cells.append(Cell(name, shade, text))
+    counts = Counter(cell.shade for cell in cells)
+    meanings = {BEST: "fits best", FITS: "fits", **{shade: reason for reason, shade in shades.items()}}
+    meanings[OTHER] = "other reasons"
+    legend = [Key(shade, text, counts[shade]) for shade, text in meanings.items() if counts[shade]]
+    return NodeMap(f"verdict for {explanation['pod']}", _grouped(document, cells), legend)
+
+
+def by_cause(pods: Sequence[Mapping[str, Any]]) -> list[tuple[str, int, list[list[tuple[int, Mapping[str, Any]]]]]]:
+    """Returns (cause, number of pods, rows) for each cause of the pending pods, in the form of PendingPod.to_dict.
+
+    A row is a list of (position in `pods`, pod): the pods of a workload that differ in nothing but names and ages.
+    """
+    causes: dict[str, dict[object, list[tuple[int, Mapping[str, Any]]]]] = {}
+    for position, pod in enumerate(pods):
+        line = (pod["namespace"], pod["workload"] or pod["name"], pod["available"], pod["preempts"], pod["blocker"])
+        causes.setdefault(pod["cause"], {}).setdefault(line, []).append((position, pod))
+    return [(cause, sum(map(len, rows.values())), list(rows.values())) for cause, rows in causes.items()]
+
+
+def _grouped(document: Mapping[str, Any], cells: Sequence[Cell]) -> list[ZoneMap]:
+    by_zone: dict[str, list[Cell]] = {}
+    for node, cell in zip(document["nodes"], cells, strict=True):
+        by_zone.setdefault(node["zone"], []).append(cell)
+    if len(by_zone) > _MOST_ZONES:
+        by_zone = {"all zones": list(cells)}
+    widest = max(map(len, by_zone.values()), default=1)
+    columns = min(max(math.ceil(math.sqrt(2 * widest)), _FEWEST_COLUMNS), _MOST_COLUMNS)
+    return [ZoneMap(zone or "no zone", zone_cells, columns) for zone, zone_cells in sorted(by_zone.items())]
+
+
+def waterfall_steps(waterfall: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns the bars of the chart that leads from the runner-up's total score to the winner's, one for each plugin.
+
+    A bar has the plugin's values from `waterfall["plugins"]`, and also "plugin" (the name), "x" and "width". The last
+    two are in per cent of the chart's width.
+    """
+    ends = [0]
+    for line in waterfall["plugins"].values():
+        ends.append(ends[-1] + line["difference"])
+    low, high = min(ends), max(ends)
+    scale = 100 / max(high - low, 1)
+    return [
+        {
+            **line,
+            "plugin": plugin,
+            "x": round((min(before, after) - low) * scale, 2),
+            "width": round(abs(after - before) * scale, 2),
+        }
+        for (plugin, line), before, after in zip(waterfall["plugins"].items(), ends[:-1], ends[1:], strict=True)
+    ]
+
+
+def _column(document: Mapping[str, Any], resource: str) -> Sequence[tuple[int, int]]:
+    """Returns (allocatable, requested) of the resource for each node of the document; zeros for a missing resource."""
+    if resource not in document["resources"]:
+        return [(0, 0)] * len(document["nodes"])
+    position = document["resources"].index(resource)
+    return [(node["allocatable"][position], node["requested"][position]) for node in document["nodes"]]

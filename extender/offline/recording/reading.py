@@ -25,7 +25,7 @@ from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.offline.answers import Documented
 from extender.offline.cluster import Cluster
-from extender.offline.policy_forms import AnyPolicy
+from extender.policy.loading import AnyPolicy
 from extender.recording.lines import (
     FORMAT_VERSION,
     MOST_LINE_BYTES,

@@ -18,11 +18,10 @@ from extender.framework.status import Refusal
 from extender.model.pod import Pod
 from extender.offline.answers import Documented, frame
 from extender.offline.html import rendering
-from extender.offline.policy_forms import AnyPolicy
-from extender.offline.recording.causes import Causes, Consequence, counted_by_cause
 from extender.offline.recording.reading import RecordedStep, Recording, decoded_object, naming_step
-from extender.offline.recording.worlds import Rules, World
+from extender.offline.recording.worlds import Causes, Consequence, Rules, World, counted_by_cause
 from extender.policy.kubernetes_versions import changes
+from extender.policy.loading import AnyPolicy
 from extender.recording.encoder import decided_nodes, planned_nodes
 from extender.recording.lines import (
     AttemptLine,

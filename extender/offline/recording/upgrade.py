@@ -8,8 +8,8 @@ from typing import Any
 
 from extender.engine import Decision
 from extender.framework.profile import Profiles
-from extender.offline.recording.causes import MOST_NAMES, SEVERAL, Consequence, counted_by_cause, single_changes
 from extender.offline.recording.replay import ChangedDecision, Difference, ReplayResult
+from extender.offline.recording.worlds import MOST_NAMES, SEVERAL, Consequence, counted_by_cause, single_changes
 from extender.offline.state import ClusterState
 from extender.policy.kubernetes_versions import changes, upgraded
 from extender.preemption import Candidate

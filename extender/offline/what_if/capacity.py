@@ -16,7 +16,7 @@ from extender.groups import Leaf
 from extender.model.devices import DeviceClass
 from extender.model.pod import Pod, PodSchedulingGroup
 from extender.model.pod_groups import PodGroup, PodGroupStatus
-from extender.offline import direct_binding
+from extender.offline import remarks
 from extender.offline.answers import Documented, frame
 from extender.offline.claims import (
     add_claims_like,
@@ -29,14 +29,14 @@ from extender.offline.claims import (
     with_claims,
     without_group,
 )
-from extender.offline.controllers.daemon_sets import daemon_on, nodes_of_daemons
+from extender.offline.controllers.fresh_nodes import daemon_on, nodes_of_daemons
 from extender.offline.controllers.workloads import replicas_of
-from extender.offline.devices import LeftOver, left_over
 from extender.offline.explain.explanation import Explanation, Reason
 from extender.offline.groups import fitting_placed, nodes_in
 from extender.offline.html import rendering
 from extender.offline.manifests.admission import Admitted
 from extender.offline.manifests.templates import Workload
+from extender.offline.nodes import LeftOver, left_over
 from extender.offline.remarks import remarks_on
 from extender.offline.state import ClusterState
 from extender.offline.what_if.simulation import Progress, Simulation
@@ -208,7 +208,7 @@ def capacity(
         each.notes += remarks_on(copied, [each.pod])
         if each.pod.group_key is not None:
             each.notes.append(counted_in(gangs[name]) if name in gangs else ALONE)
-        if direct_binding.names_its_node(each.pod, copied):
+        if remarks.names_its_node(each.pod, copied):
             text = f"spec.nodeName binds it to {each.pod.node_name} without a scheduler"
             each.notes.append(f"{text}, so pods are counted only on that node")
         if each.pod.spec.scheduling_gates:

@@ -10,8 +10,13 @@ from extender.errors import ConfigurationError, UnknownNode
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.offline.claims import add_claims_like, create_companions, precomputed, replica, replica_infos
-from extender.offline.controllers.daemon_sets import daemon_on, node_of_daemon, nodes_of_daemons
-from extender.offline.controllers.fresh_nodes import NodeTemplate, add_nodes
+from extender.offline.controllers.fresh_nodes import (
+    NodeTemplate,
+    add_nodes,
+    daemon_on,
+    node_of_daemon,
+    nodes_of_daemons,
+)
 from extender.offline.controllers.replicas import counts_terminating, is_daemon, is_pinned
 from extender.offline.controllers.workloads import controller_of, in_order, pods_of, replicas_of, wanted, with_scale
 from extender.offline.explain.pod_terms import with_cordon

@@ -22,20 +22,13 @@ from extender.model.meta import Condition
 from extender.model.node import Node
 from extender.model.pod import Pod, PodStatus
 from extender.model.workloads import PodDisruptionBudget
-from extender.offline import direct_binding
+from extender.offline import remarks
 from extender.offline.answers import Documented
-from extender.offline.claim_usage import release, reserve
-from extender.offline.claims import missing_templates, with_claims
-from extender.offline.controllers.replicas import (
-    is_node_lost,
-    is_of_running_job,
-    is_ready,
-    recreates,
-    was_disrupted,
-)
+from extender.offline.claims import missing_templates, release, reserve, with_claims
+from extender.offline.controllers.replicas import is_node_lost, is_of_running_job, is_ready, recreates, was_disrupted
 from extender.offline.controllers.workloads import in_order
-from extender.offline.devices import chosen_devices
 from extender.offline.groups import GroupMembers, root_name
+from extender.offline.nodes import chosen_devices
 from extender.offline.state import ClusterState
 from extender.offline.what_if import budgets
 from extender.plugins.registry import INTERESTS, users_rules
@@ -185,7 +178,7 @@ class Simulation:
         If the pod cannot run on that node, it stays pending, and the log gets the reason.
         """
         pod, node_name = info.pod, info.pod.node_name
-        objection = direct_binding.objection(pod, self.state)
+        objection = remarks.kubelet_objection(pod, self.state)
         if objection is None:
             self.state.add_info(twin(info, _starting_on(node_name, pod)))
             self.log.placements[pod.key] = Placement(pod.key, node_name)

@@ -9,7 +9,7 @@ import pytest
 
 from extender import Cluster
 from extender.errors import RuleFailed, UnknownPod
-from extender.offline.codes import CauseCode
+from extender.offline.answers import CauseCode
 from extender.offline.explain.group import GroupExplanation
 from extender.offline.groups import Membership, MissingGroup
 from extender.table import PodInfo

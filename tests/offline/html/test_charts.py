@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from extender.offline.html.charts import by_free_resource, by_verdict, waterfall_steps
-from extender.offline.html.rendering import asset
+from extender.offline.html.rendering import asset, by_free_resource, by_verdict, waterfall_steps
 
 
 def document(count: int, zones: int = 3) -> dict[str, Any]:

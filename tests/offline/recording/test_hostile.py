@@ -22,7 +22,7 @@ from extender.errors import ConfigurationError, ExtenderError, MalformedCluster
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.model.redaction import Redaction
-from extender.offline.codes import CauseCode
+from extender.offline.answers import CauseCode
 from extender.offline.recording.reading import Recording
 from extender.offline.recording.replay import as_text, replay, steps_text
 from extender.offline.recording.worlds import Rules

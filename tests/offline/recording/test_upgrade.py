@@ -13,11 +13,11 @@ from click.testing import CliRunner
 
 from extender.cli.main import cli
 from extender.model.kinds import KINDS
-from extender.offline.recording.causes import BECAUSE, OWN, SEVERAL, Consequence, counted_by_cause
 from extender.offline.recording.reading import Recording
 from extender.offline.recording.replay import as_text as replay_text
 from extender.offline.recording.replay import replay
 from extender.offline.recording.upgrade import as_text, check
+from extender.offline.recording.worlds import BECAUSE, OWN, SEVERAL, Consequence, counted_by_cause
 from extender.offline.state import ClusterState
 from extender.recording.lines import CallLine
 from extender.snapshots.objects import to_objects
