@@ -228,9 +228,7 @@ BESIDE_THE_DOOR = {
     },
     "extender.offline.nodes": {"extender.devices"},  # names the devices that pods get
     "extender.offline.explain.device_claims": {"extender.plugins.device_preemption"},  # names what evictions free
-    "extender.offline.manifests.validation.groups_and_claims": {
-        "extender.devices.cel.device_selectors"
-    },  # compiles selectors
+    "extender.offline.manifests.structure": {"extender.devices.cel.device_selectors"},  # compiles selectors
     "extender.offline.plan.model": {  # turns filters into constraints of a solver
         "extender.devices.extended_resources",
         "extender.plugins",

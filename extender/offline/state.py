@@ -18,8 +18,8 @@ from extender.model.pod import Pod
 from extender.model.workloads import PodDisruptionBudget, PriorityClass
 from extender.offline.manifests import schema
 from extender.offline.manifests.admission import Admitted, admit
+from extender.offline.manifests.structure import is_stored
 from extender.offline.manifests.templates import workload_of
-from extender.offline.manifests.validation.structure import is_stored
 from extender.plugins.registry import default_profile
 from extender.policy.kubernetes_versions import followed
 from extender.runtime.text import did_you_mean, nearest, with_suggestion

@@ -18,7 +18,7 @@ from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.model.workloads import LimitRange
 from extender.offline.answers import Documented
-from extender.offline.manifests import limit_ranges
+from extender.offline.manifests import admission
 from extender.offline.state import ClusterState
 
 _MOST_ELEMENTS = 6
@@ -192,7 +192,7 @@ def limits_of(state: ClusterState, pod: Pod) -> list[LimitRange]:
 
     In that case the pod is older than the LimitRanges, and they are ignored.
     """
-    limits = limit_ranges.of_namespace(pod.namespace, state.objects)
+    limits = admission.limit_ranges_of(pod.namespace, state.objects)
     return limits if limits and is_accepted(state, pod) else []
 
 

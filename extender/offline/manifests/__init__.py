@@ -2,6 +2,6 @@
 
 The input is files, directories, standard input or dicts. The result is pods, or an error of one line that says what is
 wrong and where. A pod that a user writes is checked for unknown fields and wrong types (`schema`) and for what the API
-server would refuse (`validation`), taken out of its Deployment or Job (`templates`), and completed or refused as
-admission would do it (`admission`, `limit_ranges`). Start reading at `templates`. `extender.snapshots` reads clusters.
+server would refuse (`structure`, `checks`), taken out of its Deployment or Job (`templates`), and completed or refused
+as admission would do it (`admission`). Start reading at `templates`. `extender.snapshots` reads clusters.
 """

@@ -1,7 +1,8 @@
 """Fills in defaults and applies admission plugins to a new pod, as the API server would, or refuses the pod.
 
-`validation` has already checked what depends on the pod alone. ResourceQuotas, admission webhooks and policies, and
-the Pod Security levels of namespaces are ignored.
+`structure` and `checks` have already checked what depends on the pod alone. LimitRanges fill in requests and limits,
+and have minima and maxima. ResourceQuotas, admission webhooks and policies, and the Pod Security levels of namespaces
+are ignored.
 
 Sources: upstream pkg/apis/core/v1/defaults.go, pkg/registry/core/pod/strategy.go, plugin/pkg/admission/{priority,
 limitranger,runtimeclass,defaulttolerationseconds}, pkg/api/pod/util.go DefaultPodLevelResources.
@@ -28,11 +29,27 @@ from extender.model.pod import (
     ResourceRequirements,
     Toleration,
 )
-from extender.model.quantity import NANO, NANO_PER_MILLI, ResourceList, milli_from_nano, nano
+from extender.model.quantity import (
+    INT64_MAX,
+    NANO,
+    NANO_PER_MILLI,
+    Quantity,
+    ResourceList,
+    milli_from_nano,
+    nano,
+    units_from_nano,
+)
 from extender.model.requests import container_totals, is_pod_level
-from extender.model.workloads import PriorityClass, ResourceQuota, RuntimeClass, TimedToleration
-from extender.offline.manifests import limit_ranges
-from extender.offline.manifests.validation import placement, resources
+from extender.model.storage import PersistentVolumeClaim
+from extender.model.workloads import (
+    LimitRange,
+    LimitRangeItem,
+    PriorityClass,
+    ResourceQuota,
+    RuntimeClass,
+    TimedToleration,
+)
+from extender.offline.manifests import checks
 from extender.snapshots.objects import DEFAULT_SCHEDULER, SYSTEM_CLASSES, admitted_priority, refused, with_ports
 from extender.table.object_index import Objects
 
@@ -60,14 +77,14 @@ def admit(pod: Pod, manifest: Mapping[str, Any], objects: Objects) -> Admitted:
         MalformedCluster: the API server would refuse the pod; the message says why.
     """
     admitted = Admitted(pod)
-    ranges = limit_ranges.of_namespace(pod.namespace, objects)
+    ranges = limit_ranges_of(pod.namespace, objects)
     whole = _in_thousandths(pod.spec.resources)
     admitted.pod = pod.with_spec(scheduler_name=pod.spec.scheduler_name or DEFAULT_SCHEDULER, resources=whole)
     host_network = bool(pod.spec.host_network)
     _each_container(admitted, lambda container: with_ports(_rounded(container), host_network))
     _each_container(admitted, lambda container: _requests_from_limits(container, admitted.notes))
     for limits in sorted(ranges, key=lambda each: each.key):
-        admitted.pod = limit_ranges.with_defaults(admitted.pod, limits, admitted.notes)
+        admitted.pod = with_default_limits(admitted.pod, limits, admitted.notes)
     _priority(admitted, objects)
     admitted.pod = admitted.pod.with_spec(tolerations=_with_eviction_tolerations(admitted.pod.spec))
     _runtime_class(admitted, manifest.get("spec") or {}, objects)
@@ -76,8 +93,8 @@ def admit(pod: Pod, manifest: Mapping[str, Any], objects: Objects) -> Admitted:
     if quotas:
         text = f"ResourceQuota {', '.join(quotas)} of namespace {pod.namespace} may refuse the pod; it is not checked"
         admitted.notes.append(text)
-    faults = list(resources.of_admitted(admitted.pod))
-    faults = faults or [fault for limits in ranges for fault in limit_ranges.violations(admitted.pod, limits)]
+    faults = list(checks.admitted_faults(admitted.pod))
+    faults = faults or [fault for limits in ranges for fault in limit_violations(admitted.pod, limits)]
     if faults:
         raise _refused(pod, "; ".join(dict.fromkeys(faults)))
     return admitted
@@ -141,7 +158,7 @@ def _runtime_class(admitted: Admitted, spec: Mapping[str, Any], objects: Objects
     written = spec.get("tolerations") or []
     kept = _runtime_scheduling(admitted, runtime_class, [(each or {}).get("tolerationSeconds") for each in written])
     for position, toleration in enumerate(written):
-        faults = placement.toleration(toleration or {}, f"spec.tolerations[{position}]")
+        faults = checks.toleration(toleration or {}, f"spec.tolerations[{position}]")
         if position in kept and (fault := next(faults, None)):
             raise _refused(admitted.pod, fault)
 
@@ -363,3 +380,131 @@ def _missing_limits(pod: Pod, requests: ResourceList, own: ResourceList) -> Reso
 def _quantity(nanos: int) -> str:
     """Converts an amount in billionths to a quantity, such as `2` or `1500000000n`."""
     return str(nanos // NANO) if nanos % NANO == 0 else f"{nanos}n"
+
+
+Amounts = Mapping[str, int]
+_CONTAINER, _POD, _CLAIM = "Container", "Pod", "PersistentVolumeClaim"
+_OVERRIDDEN = ("cpu", "memory")  # pod-level amounts of these resources replace the sum over the containers
+
+
+def limit_ranges_of(namespace: str, objects: Objects) -> list[LimitRange]:
+    """Returns the LimitRanges of the namespace."""
+    return [each for each in objects.all(LimitRange).values() if each.namespace == namespace]
+
+
+def with_default_limits(pod: Pod, limits: LimitRange, notes: list[str]) -> Pod:
+    """Returns the pod with the requests and limits that the LimitRange gives to its containers."""
+    defaults = [_defaults(item) for item in limits.spec.limits or () if item.type == _CONTAINER]
+
+    def filled(container: Container) -> Container:
+        for requests, its_limits in defaults:
+            container = _filled(container, requests, its_limits, limits.name, notes)
+        return container
+
+    spec = pod.spec
+    return pod.with_spec(
+        containers=list(map(filled, spec.containers or ())) or spec.containers,
+        init_containers=list(map(filled, spec.init_containers or ())) or spec.init_containers,
+    )
+
+
+def limit_violations(pod: Pod, limits: LimitRange) -> Iterator[str]:
+    """Yields the reasons why the LimitRange does not allow the pod."""
+    for item in limits.spec.limits or ():
+        if item.type == _CONTAINER:
+            for container in (*pod.init_containers, *pod.containers):
+                resources = container.resources or ResourceRequirements()
+                where = f"container {container.name}"
+                yield from _violations(item, _nanos(resources.requests), _nanos(resources.limits), where, limits.name)
+        elif item.type == _POD:
+            whole = pod.spec.resources or ResourceRequirements()
+            requests = {**container_totals(pod), **_overriding(whole.requests)}
+            its_limits = {**container_totals(pod, limits=True), **_overriding(whole.limits)}
+            yield from _violations(item, requests, its_limits, "the pod", limits.name)
+
+
+def claim_limit_violations(claim: PersistentVolumeClaim, limits: LimitRange) -> Iterator[str]:
+    """Yields the reasons why the LimitRange does not allow the claim."""
+    requests = _nanos(claim.spec.resources.requests if claim.spec.resources else None)
+    for item in limits.spec.limits or ():
+        if item.type == _CLAIM:
+            yield from _violations(LimitRangeItem(min=item.min), requests, {}, "the claim", limits.name)
+            for resource, quantity in (item.max or {}).items():
+                if resource not in requests or _is_less(nano(quantity), requests[resource]):
+                    limit = f"the maximum of {quantity} in LimitRange {limits.name}"
+                    yield f"the claim: its request of {resource} is missing, or more than {limit}"
+
+
+def _defaults(item: LimitRangeItem) -> tuple[ResourceList, ResourceList]:
+    """Returns an item's default requests and limits; a default that is missing follows from the item's min or max."""
+    limits = {**(item.max or {}), **(item.default or {})}
+    return {**(item.min or {}), **limits, **(item.default_request or {})}, limits
+
+
+def _filled(
+    container: Container, requests: ResourceList, limits: ResourceList, name: str, notes: list[str]
+) -> Container:
+    resources = container.resources or ResourceRequirements()
+    new_requests, new_limits = _missing(requests, resources.requests), _missing(limits, resources.limits)
+    for kind, added in (("requests", new_requests), ("limits", new_limits)):
+        if added:
+            listed = ", ".join(f"{resource}={amount}" for resource, amount in added.items())
+            notes.append(f"container {container.name}: {kind} {listed}, from LimitRange {name}")
+    if not (new_requests or new_limits):
+        return container
+    filled = ResourceRequirements(
+        requests={**(resources.requests or {}), **new_requests}, limits={**(resources.limits or {}), **new_limits}
+    )
+    return replace(container, resources=filled)
+
+
+def _missing(defaults: ResourceList, own: ResourceList | None) -> ResourceList:
+    return {name: amount for name, amount in defaults.items() if name not in (own or {})}
+
+
+def _violations(item: LimitRangeItem, requests: Amounts, limits: Amounts, where: str, name: str) -> Iterator[str]:
+    both = (("request", requests), ("limit", limits))
+    for resource, quantity in (item.min or {}).items():
+        if resource not in requests:
+            yield f"{where}: has no request of {resource}, for which LimitRange {name} has a minimum of {quantity}"
+        for kind, amounts in both:
+            if _is_less(amounts.get(resource), nano(quantity)):
+                yield f"{where}: its {kind} of {resource} is less than the minimum of {quantity} in LimitRange {name}"
+    for resource, quantity in (item.max or {}).items():
+        if resource not in limits:
+            yield f"{where}: has no limit of {resource}, for which LimitRange {name} has a maximum of {quantity}"
+        for kind, amounts in both:
+            if _is_less(nano(quantity), amounts.get(resource)):
+                yield f"{where}: its {kind} of {resource} is more than the maximum of {quantity} in LimitRange {name}"
+    yield from _too_far_apart(item, requests, limits, where, name)
+
+
+def _too_far_apart(item: LimitRangeItem, requests: Amounts, limits: Amounts, where: str, name: str) -> Iterator[str]:
+    for resource, quantity in (item.max_limit_request_ratio or {}).items():
+        if not _is_within_ratio(requests.get(resource, 0), limits.get(resource, 0), quantity):
+            yield f"{where}: its limit of {resource} must be at most {quantity} times its request, by LimitRange {name}"
+
+
+def _is_less(first: int | None, second: int | None) -> bool:
+    """Returns True if `first` is less than `second`; False if one of the two is None, which means not set.
+
+    The amounts are in billionths. As upstream, they are rounded before they are compared: to thousandths, or to whole
+    units if they are very large.
+    """
+    if first is None or second is None:
+        return False
+    if max(units_from_nano(first), units_from_nano(second)) > INT64_MAX // 1000:
+        return units_from_nano(first) < units_from_nano(second)
+    return milli_from_nano(first) < milli_from_nano(second)
+
+
+def _is_within_ratio(request: int, limit: int, ratio: Quantity) -> bool:
+    return request > 0 and limit > 0 and limit * NANO <= nano(ratio) * request
+
+
+def _nanos(resources: ResourceList | None) -> Amounts:
+    return {name: nano(quantity) for name, quantity in (resources or {}).items()}
+
+
+def _overriding(whole: ResourceList | None) -> Amounts:
+    return {name: nanos for name, nanos in _nanos(whole).items() if name in _OVERRIDDEN}

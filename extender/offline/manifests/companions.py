@@ -1,6 +1,6 @@
 """Reads the objects that are in the same file as pods, such as claims and classes, and admits them as the API server.
 
-`validation.groups_and_claims` checks an object alone; this module makes the checks that depend on other objects.
+`structure.companion_faults` checks an object alone; this module makes the checks that depend on other objects.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from extender.model.meta import Object
 from extender.model.pod_groups import CompositePodGroup, PodGroup, SchedulingGroup
 from extender.model.storage import PersistentVolumeClaim
 from extender.model.workloads import Namespace, PriorityClass
-from extender.offline.manifests import limit_ranges, schema
-from extender.offline.manifests.validation import groups_and_claims
+from extender.offline.manifests import admission, schema, structure
 from extender.snapshots.objects import READ_KINDS, admitted_priority, identified, named, refused, to_object
 from extender.snapshots.versions import applied
 from extender.table.object_index import Objects
@@ -52,7 +51,7 @@ def companion(item: Mapping[str, Any], place: str, namespace: str = "") -> Objec
     item = {**current, "apiVersion": api_version, "metadata": metadata}
     if kind in _CHECKED:
         item = schema.without_nulls(kind, item)
-        if faults := schema.faults(kind, item) or list(groups_and_claims.faults(kind, item)):
+        if faults := schema.faults(kind, item) or list(structure.companion_faults(kind, item)):
             raise MalformedCluster(f"{place}: {'; '.join(faults)}")
     obj = to_object(item, place)
     return obj and identified(obj)
@@ -83,15 +82,15 @@ def _newer_faults(obj: Object) -> Iterator[str]:
         case PodGroup() | CompositePodGroup() if obj.is_disrupted_whole and obj.spec.scheduling_policy.gang is None:
             yield 'spec.disruptionMode: cannot have "all" disruption mode when scheduling policy is other than "gang"'
         case ResourceClaim():
-            yield from groups_and_claims.capacity_faults(obj.spec.devices, "spec.devices")
+            yield from structure.capacity_faults(obj.spec.devices, "spec.devices")
         case ResourceClaimTemplate():
-            yield from groups_and_claims.capacity_faults(obj.spec.spec.devices, "spec.spec.devices")
+            yield from structure.capacity_faults(obj.spec.spec.devices, "spec.spec.devices")
 
 
 def _faults(obj: Object, objects: Objects) -> Iterator[str]:
     if isinstance(obj, PersistentVolumeClaim):
-        for limits in limit_ranges.of_namespace(obj.namespace, objects):
-            yield from limit_ranges.claim_violations(obj, limits)
+        for limits in admission.limit_ranges_of(obj.namespace, objects):
+            yield from admission.claim_limit_violations(obj, limits)
     devices = obj.spec.devices if isinstance(obj, ResourceClaim) else None
     devices = obj.spec.spec.devices if isinstance(obj, ResourceClaimTemplate) else devices
     is_admin = any(each.exactly and each.exactly.admin_access for each in (devices and devices.requests) or ())

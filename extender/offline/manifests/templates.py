@@ -13,9 +13,8 @@ from extender.errors import MalformedCluster
 from extender.model.kinds import KINDS
 from extender.model.meta import Object
 from extender.model.workloads import StatefulSet
-from extender.offline.manifests import schema
+from extender.offline.manifests import schema, structure
 from extender.offline.manifests.companions import companion
-from extender.offline.manifests.validation import structure
 from extender.runtime.text import with_suggestion
 from extender.snapshots.documents import documents, is_object, objects_in
 from extender.snapshots.files import Text

@@ -9,16 +9,12 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from extender.offline.manifests import admission, companions, limit_ranges, validation
+from extender.offline.manifests import admission, checks, companions, structure
 
 if TYPE_CHECKING:
     from _typeshed import TraceFunction
 
-_MODULES = (admission, companions, limit_ranges)
-_FILES = {
-    *(str(module.__file__) for module in _MODULES),
-    *map(str, Path(validation.__path__[0]).rglob("*.py")),
-}
+_FILES = {str(module.__file__) for module in (admission, checks, companions, structure)}
 
 Line = tuple[str, int]
 

@@ -14,7 +14,7 @@ from extender.model.requests import pod_requests
 from extender.model.storage import PersistentVolumeClaim
 from extender.model.workloads import LimitRange
 from extender.offline.explain.explanation import Explanation
-from extender.offline.manifests.limit_ranges import claim_violations
+from extender.offline.manifests.admission import claim_limit_violations
 from tests.builders import Object, make_node, make_pod, make_priority_class
 
 NODE = make_node("n").capacity(cpu="4").obj()
@@ -164,7 +164,7 @@ def test_a_limit_range_may_refuse_a_claim(requests: dict[str, str], faults: list
         {"metadata": {"name": "c"}, "spec": {"resources": {"requests": requests}}}, PersistentVolumeClaim
     )
     limits = msgspec.convert(limit_range(type="PersistentVolumeClaim", max={"storage": "1Gi"}), LimitRange)
-    assert list(claim_violations(claim, limits)) == faults
+    assert list(claim_limit_violations(claim, limits)) == faults
 
 
 def test_a_runtime_class_may_contradict_the_pod() -> None:
