@@ -51,8 +51,7 @@ if TYPE_CHECKING:
     from extender.offline.experiment.results import ExperimentResult, PolicySummary
     from extender.offline.experiment.run import ExperimentSample
     from extender.offline.experiment.sweep import experiment
-    from extender.offline.explain.choice import ScoreLine, Waterfall
-    from extender.offline.explain.explanation import Explanation, FilterVerdict, Reason
+    from extender.offline.explain.explanation import Explanation, FilterVerdict, Reason, ScoreLine, Waterfall
     from extender.offline.explain.group import ChildGroup, DomainOffer, GroupExplanation
     from extender.offline.explain.overview import PendingGroup, PendingPod
     from extender.offline.explain.suggestion import SuggestedChange
@@ -198,8 +197,7 @@ _NAMES = {
     "extender.offline.experiment.run": ("ExperimentSample",),
     "extender.offline.experiment.sweep": ("experiment",),
     "extender.offline.explain.suggestion": ("SuggestedChange",),
-    "extender.offline.explain.choice": ("ScoreLine", "Waterfall"),
-    "extender.offline.explain.explanation": ("Explanation", "FilterVerdict", "Reason"),
+    "extender.offline.explain.explanation": ("Explanation", "FilterVerdict", "Reason", "ScoreLine", "Waterfall"),
     "extender.offline.explain.group": ("ChildGroup", "DomainOffer", "GroupExplanation"),
     "extender.offline.explain.overview": ("PendingGroup", "PendingPod"),
     "extender.offline.answers": ("Listing",),

@@ -372,7 +372,7 @@ def _lines(explanation: Explanation, node: str | None, nodes: bool, changes: boo
 
 def _answer_all(lines: Iterable[bytes], source: Source, changes: bool) -> int:
     """Prints an answer for each line, a case in JSON. Returns the exit status, which is 1 if any answer is an error."""
-    from extender.offline.batch import answers
+    from extender.offline.explain.overview import answers
 
     any_error = False
     for answer in answers(lines, source.profiles(), changes=changes, seconds=source.timeout_seconds):

@@ -4,8 +4,8 @@ The input is a profile, a pod, a table, and either the result of the pod's faile
 that kube-scheduler has chosen (`process_preemption`). The output is candidates, each a node with its victims, and the
 node to nominate.
 
-Start with `evaluator.preempt`; its `DryRun` finds the victims on all nodes at once. `candidates` finds the pods that may
-be evicted, sorts them, and picks the node.
+Start with `evaluator.preempt`, whose dry run finds the victims on all nodes at once. `candidates` finds the pods that
+may be evicted, sorts them, and picks the node.
 """
 
 from extender.preemption.candidates import Candidate, candidates_of, evictable

@@ -2,10 +2,9 @@
 
 An `Explanation` is made from a ClusterState and a pod. It has the verdict, the reasons with details, the suggested
 changes, the scores and the preemption: as values, as JSON and as text. Start reading at `explanation`. `overview` lists
-all pending pods, and `choice` compares the best nodes.
+all pending pods.
 
 `search` looks for the changes that would let a pod run, and tries each one before it is suggested. `suggestion` defines
-what a change is; `smaller_requests`, `node_labels`, `pod_terms`, `removed_pods`, `volume_claim_changes`,
-`device_claims` and `new_nodes` each have one kind. `group` explains a pod group; `group_admission` suggests changes for
-a group that does not fit, `group_obstacles` for one that no scheduler tries.
+what a change is; `smaller_requests`, `node_labels`, `pod_terms`, `removed_pods` and `claim_changes` each have one kind.
+`group` explains a pod group, and `group_changes` suggests changes for it.
 """

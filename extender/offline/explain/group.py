@@ -18,13 +18,14 @@ from extender.model.workloads import PodDisruptionBudget
 from extender.offline.answers import CauseCode, Documented
 from extender.offline.claims import without_group
 from extender.offline.explain.explanation import Explanation
-from extender.offline.explain.group_admission import (
+from extender.offline.explain.group_changes import (
+    created_group_changes,
     decide_children,
     group_changes,
+    obstacle_changes,
     without_own_topology,
     without_topology,
 )
-from extender.offline.explain.group_obstacles import created_group_changes, obstacle_changes
 from extender.offline.explain.suggestion import ChangeDocument, SuggestedChange, change_document
 from extender.offline.groups import (
     GroupKind,

@@ -1,4 +1,8 @@
-"""Lists all pending pods and pod groups, one line each; the pods are grouped by the cause that keeps them pending."""
+"""Explains many pods: all that are pending in a cluster, or the cases of a batch.
+
+The pending pods and pod groups have one line each; the pods are grouped by the cause that keeps them pending. A batch
+has one case in each line, and gets one answer for each.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
 from extender.engine import DecisionLimit
-from extender.errors import DeadlineExceeded, RuleUnanswered, TooExpensive, explained
+from extender.errors import DeadlineExceeded, ExtenderError, RuleUnanswered, TooExpensive, explained
+from extender.framework.profile import Profiles
 from extender.model.pod import Pod
 from extender.model.pod_groups import GroupName
 from extender.model.selectors import EVERYTHING, Selector
@@ -23,9 +29,11 @@ from extender.offline.groups import GroupKind, GroupVerdicts, root_name
 from extender.offline.html.rendering import by_cause
 from extender.offline.remarks import other_scheduler
 from extender.offline.state import ClusterState
+from extender.policy.loading import read as read_policy
 from extender.runtime.clock import SystemClock, known_so_far
-from extender.runtime.questions import seconds_left
+from extender.runtime.questions import seconds_left, time_limit
 from extender.runtime.text import age_of, aligned, counted, printable, with_suggestion
+from extender.snapshots.objects import to_objects
 
 SHARE = 0.2
 """The part of the remaining time that the decision about one pod of a list may take."""
@@ -339,3 +347,56 @@ def as_text(
             blocker = f"{pod.blocker} ({age_of(datetime.fromisoformat(written), now)} ago)" if written else pod.blocker
             lines.append((f"  {pod.namespace}", name, created, pod.verdict, blocker))
         yield from aligned(lines)
+
+
+Answer = dict[str, Any]
+
+
+class Items(msgspec.Struct, rename="camel"):
+    """A Kubernetes v1 List, which holds objects of any kinds; a snapshot also has the version of Kubernetes."""
+
+    items: list[dict[str, Any]] | None = None
+    kubernetes_version: str = ""
+
+
+class Case(msgspec.Struct):
+    """A cluster and a pod to place in it. `config` is a policy that applies to this case only."""
+
+    cluster: Items
+    pod: dict[str, Any]
+    config: dict[str, Any] | None = None
+
+
+def answers(
+    lines: Iterable[bytes], profiles: Profiles | None = None, *, changes: bool = True, seconds: float = 0
+) -> Iterator[Answer]:
+    """Yields the answer to each line, which holds one case as JSON; skips blank lines.
+
+    A line is {"name", "cluster": v1 List, "pod", "config"}. The policy in "config" applies to this case; without one,
+    `profiles` apply. An answer is the case's "name" and an explanation (`Explanation.to_dict`), with the "error" if an
+    error ends the attempt; or only {"name", "error"} if the line is not a valid case, or takes more than `seconds`
+    (0: no limit).
+    """
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            yield _answer(line, number, profiles, changes, seconds)
+
+
+def _answer(line: bytes, number: int, profiles: Profiles | None, changes: bool, seconds: float) -> Answer:
+    name: object = f"line {number}"
+    try:
+        decoded = msgspec.json.decode(line)
+        name = decoded.get("name", name) if isinstance(decoded, dict) else name
+        case = msgspec.convert(decoded, Case)
+        if case.config:
+            own = read_policy(case.config).scheduler_profiles()
+            profiles = own.following(profiles.features.version) if profiles else own
+        with time_limit(seconds):
+            objects, version = to_objects(case.cluster.items or ()), case.cluster.kubernetes_version
+            state = ClusterState(objects, profiles, kubernetes_version=version)
+            explanation = Explanation(state, state.stored(case.pod))
+            failure = explanation.decision.error
+            ended = {} if failure is None else {"error": ", ".join(failure.reasons)}
+            return {"name": name, **explanation.to_dict(changes=changes), **ended}
+    except (msgspec.MsgspecError, ExtenderError, RecursionError, UnicodeDecodeError) as error:
+        return {"name": name, "error": f"line {number}: {error}"}

@@ -13,8 +13,8 @@ from functools import partial
 from itertools import combinations, islice
 
 from extender.model.pod import Pod
-from extender.offline.explain import device_claims, volume_claim_changes
-from extender.offline.explain.new_nodes import added_node
+from extender.offline.controllers.fresh_nodes import copies_of, shapes
+from extender.offline.explain import claim_changes
 from extender.offline.explain.node_labels import NodeSelection, labelled_node
 from extender.offline.explain.pod_terms import (
     HostPorts,
@@ -55,8 +55,8 @@ POD_CHANGES: Sequence[PodChange] = (
     NodeNameChange(),
 )
 CLAIM_CHANGES: Mapping[str, ClaimSteps] = {
-    "volume-claim": volume_claim_changes.steps,
-    "device-claim": device_claims.steps,
+    "volume-claim": claim_changes.volume_steps,
+    "device-claim": claim_changes.device_steps,
 }
 
 
@@ -109,7 +109,7 @@ def cluster_changes(state: ClusterState, pod: Pod) -> Iterator[SuggestedChange]:
         uncordoned_node,
         labelled_node,
         removed_pods,
-        device_claims.freed_devices,
+        claim_changes.freed_devices,
         added_node,
         *claims,
     ]
@@ -199,3 +199,23 @@ def _without(pod: Pod, kinds: Sequence[PodChange]) -> Pod:
     for kind in kinds:
         pod = kind.without(pod) or pod
     return pod
+
+
+_MOST_SHAPES = 64
+_SIZE = 3
+
+
+def added_node(state: ClusterState, pod: Pod) -> SuggestedChange | None:
+    """Suggests adding a copy of an existing node; the copy runs only DaemonSet pods and has room for the pod."""
+    for template in shapes(state, _MOST_SHAPES):
+        name = f"{template.name}-copy"
+        if state.has_node(name):
+            continue
+        (fresh,) = copies_of(state, template, [name]).nodes
+        with state.engine.suppose(objects=list(fresh.all())):
+            fits = state.engine.feasible(pod, [name])
+        if fits:
+            # Pods are left out, because controllers create them.
+            text = f"add a node like {template.name}"
+            return SuggestedChange("add-node", text, _SIZE, [name], set_objects=(fresh.node, *fresh.objects))
+    return None

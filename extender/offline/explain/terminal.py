@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
-from extender.offline.explain.choice import Waterfall
-from extender.offline.explain.explanation import Explanation, FilterVerdict, totals, victims, weighted_scores
+from extender.offline.explain.explanation import Explanation, FilterVerdict, Waterfall, totals, victims, weighted_scores
 from extender.offline.explain.group import EvictedUnit, GroupExplanation
 from extender.offline.explain.suggestion import SuggestedChange
 from extender.runtime.text import Cells, age_of, aligned, counted, listed, printable

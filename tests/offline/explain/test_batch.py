@@ -7,7 +7,7 @@ import json
 import pytest
 
 from extender import Cluster
-from extender.offline.batch import answers
+from extender.offline.explain.overview import answers
 from tests.builders import ZONE, Object, make_device_class, make_node, make_pod, make_resource_claim, with_allocation
 
 
