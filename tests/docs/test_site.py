@@ -99,7 +99,11 @@ OTHERS |= {"--gil", "--native", "--nonblocking"}  # py-spy's
 OTHERS |= {"--part", "--nodes", "--workload", "--repeat", "--nice"}  # of make bench, bench-cluster and bench-webhook
 
 
-@pytest.mark.parametrize("path", [*PAGES, ROOT / "extender/app/doctor.py", ROOT / "extender/app/cluster_checks.py"], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path",
+    [*PAGES, ROOT / "extender/app/doctor.py", ROOT / "extender/app/cluster_checks.py"],
+    ids=lambda path: path.name,
+)
 def test_flags_that_are_named_exist(path: Path) -> None:
     """In pages, and in what doctor says is to be done."""
     text = path.read_text() if path.suffix == ".py" else " ".join(re.findall("`[^`]*`", PROSE[path]))
