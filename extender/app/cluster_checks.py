@@ -26,8 +26,7 @@ from extender.model.kinds import COSCHEDULING_POD_GROUPS, KINDS, Kind
 from extender.model.pod import Pod
 from extender.model.pod_groups import PodGroup
 from extender.plugins.registry import DEFAULT_SCHEDULER
-from extender.policy.kubernetes_versions import followed
-from extender.policy.policy import Policy
+from extender.policy.policy import Policy, followed
 
 
 class Level(enum.StrEnum):

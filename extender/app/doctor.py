@@ -49,9 +49,8 @@ from extender.plugins.users.predicate import CustomPredicate
 from extender.plugins.users.priority import CustomPriority
 from extender.plugins.users.queueing import CustomPreEnqueue, CustomQueueSort
 from extender.plugins.users.rule_calls import described
-from extender.policy.kubernetes_versions import followed
 from extender.policy.loading import load_scheduler_configuration
-from extender.policy.policy import Policy
+from extender.policy.policy import Policy, followed
 from extender.runtime.text import counted
 from extender.scheduler.preemption import check_preemption
 from extender.table import PodInfo, Table

@@ -30,8 +30,7 @@ from extender.errors import ClusterError, ConfigurationError
 from extender.framework.profile import Profile
 from extender.model.kinds import KINDS
 from extender.model.pod import Pod
-from extender.policy.kubernetes_versions import followed
-from extender.policy.policy import Policy, parsed
+from extender.policy.policy import Policy, followed, parsed
 from extender.runtime.threads import LastingThread
 from extender.snapshots.files import read_snapshot
 from extender.table.features import FeatureGates

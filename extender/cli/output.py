@@ -1,4 +1,4 @@
-"""Defines what the output of commands has in common: the option `-o`, its formats, lists, and the layout of help texts.
+"""Defines what the output of commands has in common: `-o`, its formats, lists, and help texts.
 
 It also defines yes-or-no options, the options -l and --sort-by of the commands that list pods, and writes files: a
 regular file is written completely or not at all.

@@ -1,5 +1,7 @@
-"""The commands that run a process: serve, schedule and demo; and view, which shows a cluster in a browser on this
-machine.
+"""The commands that run a process: serve, schedule, demo, and view for a browser on this machine.
+
+`extender rule new` and `extender demo scheduler` print `SCHEDULER_CONFIGURATION`, of a kube-scheduler that calls the
+extender. A test compares the configurations of the chart, the README and docs/rules.md with it.
 """
 
 from __future__ import annotations
@@ -19,9 +21,21 @@ from extender.cli.source_options import Progress, Source, profiles_of, refuse_op
 from extender.config.setting_sources import load
 from extender.config.settings import REMOVED, Command, Option, Settings, host_and_port, options_of
 from extender.errors import ConfigurationError
-from extender.policy.recommended import SCHEDULER_CONFIGURATION
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+SCHEDULER_CONFIGURATION = """\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+percentageOfNodesToScore: 100 # otherwise the extender is asked about a share of the nodes only
+extenders:
+- urlPrefix: http://{address}/scheduler
+  filterVerb: filter
+  prioritizeVerb: prioritize
+  preemptVerb: preempt
+  bindVerb: bind
+  weight: 1
+  nodeCacheCapable: true # without it, in-tree scores are wrong: kubernetes#141781
+"""
 EXAMPLE = Path(__file__).parents[1] / "offline" / "example.yaml"
 POD, PENDING = "shop/api-58b9c-w8x5n", "ml/recommend-7f6d-v4nzs"
 CALL = "{extender} demo {verb} | curl -s {address}/scheduler/{verb} -H 'Content-Type: application/json' -d @-"

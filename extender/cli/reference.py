@@ -104,7 +104,7 @@ def _defaults(option: Option) -> str:
 
 def policy() -> Sequence[Row]:
     """Returns a row for each field of a KubeSchedulerConfiguration and of a classic Policy."""
-    from extender.policy.classic_names import PolicySpec, PredicateArgument, PriorityArgument
+    from extender.policy.classic import PolicySpec, PredicateArgument, PriorityArgument
     from extender.policy.configuration_fields import ConfigurationSpec
 
     forms = (
@@ -132,7 +132,7 @@ def plugins() -> Sequence[Row]:
 
 def policy_names() -> Sequence[Row]:
     """Returns a row for each name of a predicate or priority in a classic Policy."""
-    from extender.policy import classic_names as classic_names
+    from extender.policy import classic
 
     by_argument = {
         "predicate": ("any other name, with argument serviceAffinity or labelsPresence",),
@@ -140,7 +140,7 @@ def policy_names() -> Sequence[Row]:
             "any other name, with argument serviceAntiAffinity, labelPreference or requestedToCapacityRatioArguments",
         ),
     }
-    named = {"predicate": classic_names.PREDICATES, "priority": classic_names.priorities(1)}
+    named = {"predicate": classic.PREDICATES, "priority": classic.priorities(1)}
     return [{"KIND": kind, "NAME": name} for kind in named for name in (*named[kind], *by_argument[kind])]
 
 

@@ -18,9 +18,9 @@ import yaml
 
 from extender.cli.document_kinds import DocumentKind, headed
 from extender.cli.output import ListingGroup, Output, output_option, say, show
+from extender.cli.process_commands import SCHEDULER_CONFIGURATION
 from extender.cli.source_options import Source, print_notes, source_options
 from extender.errors import ConfigurationError
-from extender.policy.recommended import SCHEDULER_CONFIGURATION
 from extender.runtime.text import counted, printable
 
 if TYPE_CHECKING:

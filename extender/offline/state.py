@@ -21,7 +21,7 @@ from extender.offline.manifests.admission import Admitted, admit
 from extender.offline.manifests.structure import is_stored
 from extender.offline.manifests.templates import workload_of
 from extender.plugins.registry import default_profile
-from extender.policy.kubernetes_versions import followed
+from extender.policy.policy import followed
 from extender.runtime.text import did_you_mean, nearest, with_suggestion
 from extender.snapshots.objects import completed, to_pod
 from extender.table import PodInfo, Table

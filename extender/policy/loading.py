@@ -14,7 +14,7 @@ from typing import Any
 
 from extender.errors import ConfigurationError, MalformedInput
 from extender.framework.profile import Profiles
-from extender.policy.classic_reader import read_policy
+from extender.policy.classic import read_policy
 from extender.policy.faults import Faults
 from extender.policy.library import Library, OnlyInTree
 from extender.policy.policy import Policy

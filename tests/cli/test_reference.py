@@ -14,8 +14,8 @@ from extender.cli.main import cli
 from extender.cli.reference import TOPICS
 from extender.config.settings import OPTIONS
 from extender.plugins.registry import REGISTRY
-from extender.policy import classic_names as classic_names
-from extender.policy.classic_names import PolicySpec
+from extender.policy import classic
+from extender.policy.classic import PolicySpec
 from extender.policy.configuration_fields import ConfigurationSpec
 from extender.policy.extenders import ExtenderSpec, LegacyExtenderSpec
 from extender.web.series import SCHEDULER_SERIES, SERIES
@@ -60,7 +60,7 @@ def test_fields_of_policies() -> None:
 
 def test_all_names_of_the_classic_policy_are_listed() -> None:
     names = {row["NAME"] for row in rows("policy-names")}
-    assert names >= classic_names.PREDICATES.keys() | classic_names.priorities(1).keys()
+    assert names >= classic.PREDICATES.keys() | classic.priorities(1).keys()
 
 
 def test_metrics() -> None:

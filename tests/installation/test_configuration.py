@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from extender.app.cluster_checks import Finding, Level
 from extender.app.doctor import check_entry, check_sampling
 from extender.cli.main import cli
+from extender.cli.process_commands import SCHEDULER_CONFIGURATION
 from extender.policy.loading import load_scheduler_configuration
-from extender.policy.recommended import SCHEDULER_CONFIGURATION
 from tests.manifests.rendering import MANIFESTS, NAMES, ROOT
 
 Configuration = dict[str, Any]

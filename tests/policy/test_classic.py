@@ -14,7 +14,7 @@ from extender.plugins.classic.node_conditions import NodeLabelFilter, NodeLabelS
 from extender.plugins.classic.service_affinity import ServiceAffinity, ServiceAntiAffinity
 from extender.plugins.inter_pod_affinity import InterPodAffinityScore
 from extender.plugins.node_resources_scores import NodeResourcesFitScore, RequestedToCapacityRatio
-from extender.policy.classic_names import DEFAULT_PRIORITIES, PREDICATES, priorities
+from extender.policy.classic import DEFAULT_PRIORITIES, PREDICATES, priorities
 from extender.policy.loading import read
 from tests.builders import Object, make_node, make_pod
 from tests.framework.cluster import pod_info, table_of

@@ -12,9 +12,8 @@ import pytest
 from extender.config.settings import OPTIONS
 from extender.errors import ConfigurationError
 from extender.policy.configuration_fields import ConfigurationSpec
-from extender.policy.kubernetes_versions import by_name, changes, followed, upgraded
 from extender.policy.loading import read
-from extender.policy.policy import parsed
+from extender.policy.policy import by_name, changes, followed, parsed, upgraded
 from extender.table.features import BY_NAME, DEFAULT_FEATURES, RELEASED, VERSIONS
 from tests.policy.configurations import profile
 

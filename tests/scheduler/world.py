@@ -23,7 +23,7 @@ from extender.model.meta import Condition, Object
 from extender.model.pod import Pod
 from extender.model.pod_groups import CompositePodGroup, PodGroup, SchedulingGroup
 from extender.plugins.registry import default_profile
-from extender.policy.kubernetes_versions import by_name
+from extender.policy.policy import by_name
 from extender.runtime import ports
 from extender.runtime.clock import NO_LIMIT, ManualClock, TimeLimit
 from extender.runtime.ports import Binding, Check, NominatedNode, Nominating, always

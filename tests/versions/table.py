@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Mapping
 from inspect import getsource
 
-from extender.policy.kubernetes_versions import by_name
+from extender.policy.policy import by_name
 from extender.table import features
 from extender.table.features import VERSIONS, KubernetesVersion
 from tests.stock.build import NEXT_MINOR, NEXT_VERSION

@@ -20,8 +20,8 @@ from extender.offline.answers import Documented, frame
 from extender.offline.html import rendering
 from extender.offline.recording.reading import RecordedStep, Recording, decoded_object, naming_step
 from extender.offline.recording.worlds import Causes, Consequence, Rules, World, counted_by_cause
-from extender.policy.kubernetes_versions import changes
 from extender.policy.loading import AnyPolicy
+from extender.policy.policy import changes
 from extender.recording.encoder import decided_nodes, planned_nodes
 from extender.recording.lines import (
     AttemptLine,
