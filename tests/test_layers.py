@@ -281,7 +281,6 @@ DECIDES = {"extender.framework.find_fit.find_fit", "extender.framework.find_fit.
 MAY_DECIDE = {
     "extender.engine.decide",
     "extender.groups.group_preemption",
-    "extender.groups.idle_claims",
     "extender.verbs",
 }
 

@@ -25,7 +25,7 @@ from extender.framework.permit import Permits
 from extender.model.devices import ResourceClaim
 from extender.model.meta import Object
 from extender.plugins.users.rule_calls import end_abandoned
-from extender.runtime import process_memory
+from extender.runtime import process
 from extender.runtime.clock import Clock
 from extender.runtime.ports import Binding, Lister, Telemetry
 from extender.scheduler.preemption import RulePreemption
@@ -91,17 +91,17 @@ _log = logging.getLogger(__name__)
 def limit_process() -> None:
     """Limits garbage collection, the free memory that the C library keeps, and how long a thread waits for the GIL."""
     sys.setswitchinterval(SWITCH_SECONDS)
-    gc.set_threshold(*process_memory.GC_THRESHOLDS)
-    process_memory.PAUSES.start()
-    process_memory.limit()
+    gc.set_threshold(*process.GC_THRESHOLDS)
+    process.PAUSES.start()
+    process.limit()
 
 
 def prepare(cache: Cache, tables: int = 1) -> None:
     """Builds the tables that decisions read, and tunes memory allocation for the number of cached nodes."""
-    process_memory.limit(cache.size().nodes)
+    process.limit(cache.size().nodes)
     cache.refresh(tables)
     gc.freeze()  # most of the listed objects live long, so they are exempted from garbage collection
-    process_memory.use_huge_pages()
+    process.use_huge_pages()
 
 
 def create_cache(

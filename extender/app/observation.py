@@ -52,7 +52,7 @@ from extender.recording.recorder import (
 )
 from extender.runtime import strict_yaml
 from extender.runtime.clock import Clock, SystemClock
-from extender.runtime.product_version import product_version
+from extender.runtime.process import product_version
 from extender.runtime.unsettled import UnsettledWrites
 from extender.scheduler.scheduler_ports import AttemptObserver, Events, EventType
 from extender.table import PodInfo, Table

@@ -41,8 +41,7 @@ from extender.policy.policy import Policy
 from extender.queue.backoff import WINDOW_SECONDS, Backoff
 from extender.runtime.clock import SystemClock
 from extender.runtime.going_on import going_on
-from extender.runtime.one_cpu import LinuxCpus, OneCpu
-from extender.runtime.product_version import product_version
+from extender.runtime.process import LinuxCpus, OneCpu, product_version
 from extender.runtime.threads import TaskFailures, Ticker
 from extender.runtime.unsettled import UnsettledWrites
 from extender.scheduler.modeler import Modeler

@@ -39,7 +39,7 @@ from extender.cluster.writers.binder import WatchedBinder
 from extender.config.settings import Settings, host_and_port
 from extender.engine.group_members import MemberJudge
 from extender.errors import ConfigurationError
-from extender.extender_v1.codec import NamesReader
+from extender.extender_v1.messages import NamesReader
 from extender.framework.permit import Permits
 from extender.framework.profile import Profiles
 from extender.model.pod import Pod
@@ -48,7 +48,7 @@ from extender.plugins.users.handle import RunningProcess
 from extender.policy.policy import Policy, parsed
 from extender.runtime.clock import SystemClock
 from extender.runtime.ports import Binding
-from extender.runtime.product_version import product_version
+from extender.runtime.process import product_version
 from extender.runtime.threads import Ticker
 from extender.runtime.unsettled import UnsettledWrites
 from extender.scheduler.preemption import check_preemption

@@ -47,7 +47,7 @@ from extender.config.settings import Command, Settings
 from extender.framework.profile import Profiles
 from extender.model.extender_config import DEFAULT_TIMEOUT_SECONDS
 from extender.policy.policy import Policy, parsed
-from extender.runtime import process_memory
+from extender.runtime import process
 from extender.runtime.clock import Clock, TimeLimit
 from extender.runtime.threads import HangingCalls, LastingThread, Ticker
 from extender.table.features import FeatureGates
@@ -270,8 +270,8 @@ def upkeep_of(
     tickers = (
         comparing,
         reloading,
-        ticker("memory", process_memory.GIVE_BACK_SECONDS, process_memory.give_back),
-        ticker("collector", process_memory.COLLECT_SECONDS, process_memory.collect_young),
+        ticker("memory", process.GIVE_BACK_SECONDS, process.give_back),
+        ticker("collector", process.COLLECT_SECONDS, process.collect_young),
         ticker("kubernetes version", VERSION_SECONDS, version.look),
         ticker("hanging calls", HOUSEKEEPING_SECONDS, setup.hanging.log),
         ticker("rule calls", HOUSEKEEPING_SECONDS, RuleCalls(setup.clock, metrics).look),

@@ -28,8 +28,7 @@ from extender.cli.rule import rule
 from extender.cli.status import status
 from extender.cli.what_if import capacity, compare, simulate
 from extender.errors import ConfigurationError, ExtenderError, MalformedInput, TooExpensive, explained
-from extender.runtime.process_memory import GC_THRESHOLDS
-from extender.runtime.product_version import product_commit, product_version
+from extender.runtime.process import GC_THRESHOLDS, product_commit, product_version
 from extender.runtime.text import did_you_mean, printable, with_suggestion
 
 _WIDTH = 120

@@ -37,7 +37,7 @@ from extender.offline.what_if.result import simulate
 from extender.offline.what_if.scenario import Scenario
 from extender.policy.library import Library
 from extender.policy.loading import load
-from extender.runtime.product_version import product_version
+from extender.runtime.process import product_version
 from extender.runtime.questions import in_child
 from extender.runtime.text import whole_number
 

@@ -20,8 +20,7 @@ from extender.groups import DecideOne, GroupDecision, GroupRules, GroupStatus, L
 from extender.groups import member_failure as failure_message
 from extender.groups.algorithm import UNOBSERVED, Choose, PlacementObserver
 from extender.groups.decision import with_reason
-from extender.groups.group_preemption import GroupPreemption, Prefer, preempt_for_group
-from extender.groups.idle_claims import IdleClaims
+from extender.groups.group_preemption import GroupPreemption, IdleClaims, Prefer, preempt_for_group
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.plugins.default_preemption import NAME as PREEMPTION

@@ -22,8 +22,7 @@ from extender.engine.group_members import common_rejection, member_failures
 from extender.errors import DeadlineExceeded
 from extender.groups import Composite, GroupDecision, GroupStatus, Leaf, Tree, member_failure
 from extender.groups.decision import leaf_decisions
-from extender.groups.group_tree import excess, leaves, too_deep, waiting_members
-from extender.groups.mismatch import mismatch
+from extender.groups.group_tree import excess, leaves, mismatch, too_deep, waiting_members
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.model.pod_groups import MAX_TREE_DEPTH, CompositePodGroup, GroupName, PodGroup

@@ -1,6 +1,7 @@
 """Defines a policy as read from its file, and the two classic providers; parses feature gates.
 
 It also compares and changes the version of Kubernetes that is followed; `extender.table.features` lists the versions.
+Source of the providers: upstream pkg/scheduler/algorithmprovider, until v1.22.
 """
 
 from __future__ import annotations

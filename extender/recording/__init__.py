@@ -5,5 +5,5 @@ recorder writes the moment of the last change that the decision could see. A rep
 moment to a table, and runs the same verb or scheduling cycle again. So the order in which threads ran does not matter.
 
 `recorder` observes the changes and decisions of a running process, and writes them to a file. `lines` defines the
-format of the file, and `encoder` creates its lines. Start with `lines`. `offline/recording` reads the file.
+format of the file, and creates its lines. Start with `lines`. `offline/recording` reads the file.
 """

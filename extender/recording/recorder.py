@@ -26,14 +26,15 @@ from extender.groups.group_preemption import GroupPreemption
 from extender.groups.group_tree import waiting_members
 from extender.model.pod import Pod
 from extender.model.redaction import Redaction
-from extender.recording.encoder import DecisionHead, LineEncoder
 from extender.recording.lines import (
     FORMAT_VERSION,
     MOST_LINE_BYTES,
+    DecisionHead,
     DroppedLine,
     EventLine,
     HeaderLine,
     Line,
+    LineEncoder,
     RecordedSettings,
     encode_line,
 )

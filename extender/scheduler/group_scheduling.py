@@ -40,10 +40,8 @@ from extender.framework.profile import Profile
 from extender.groups import DecideOne, GroupDecision, GroupRules, GroupStatus, Leaf, MemberDecision, Tree
 from extender.groups.algorithm import PlacementObserver
 from extender.groups.decision import group_decisions
-from extender.groups.group_preemption import GroupPreemption, Prefer
-from extender.groups.group_tree import groups_of, viable, waiting_members
-from extender.groups.idle_claims import LEFT_ALONE, IdleClaims, idle_claims
-from extender.groups.mismatch import mismatch
+from extender.groups.group_preemption import LEFT_ALONE, GroupPreemption, IdleClaims, Prefer, idle_claims
+from extender.groups.group_tree import groups_of, mismatch, viable, waiting_members
 from extender.model.devices import ResourceClaim
 from extender.model.pod_groups import GroupName, PodGroup, SchedulingGroup
 from extender.plugins.gang_scheduling import NAME as GANG_SCHEDULING

@@ -2,6 +2,5 @@
 
 A snapshot is what `kubectl get -o yaml`, `extender snapshot` or a person has written: files, a directory or standard
 input. It is read leniently, because an API server wrote most of it: `files` finds the objects, `objects` converts them
-and fills in defaults, `versions` converts older API versions, and `wording` makes errors of decoding readable. Start
-reading at `files`.
+and fills in defaults, and `wording` makes errors of decoding readable. Start reading at `files`.
 """

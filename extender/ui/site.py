@@ -16,7 +16,7 @@ from extender.offline.explain.explanation import written_about
 from extender.offline.html import rendering
 from extender.offline.html.rendering import NodeMap, SiteLinks, by_free_resource, by_verdict
 from extender.offline.nodes import all_nodes
-from extender.runtime.product_version import documentation_address, product_commit, product_version
+from extender.runtime.process import documentation_address, product_commit, product_version
 from extender.ui import documents
 from extender.ui.documents import Arguments, Choices, Document, Look, position
 from extender.web.access import UI

@@ -30,8 +30,7 @@ import numpy as np
 from extender.cache.cache import Cache
 from extender.cache.pod_states import PodState
 from extender.errors import BindingFailed, Conflict, ExtenderError, IllegalTransition, NotFound, OutcomeUnknown, Refused
-from extender.extender_v1.codec import decode_binding_args, encode
-from extender.extender_v1.messages import ExtenderBindingArgs, ExtenderBindingResult
+from extender.extender_v1.messages import ExtenderBindingArgs, ExtenderBindingResult, decode_binding_args, encode
 from extender.framework.annotations import choose_annotations
 from extender.framework.find_fit import find_fit
 from extender.framework.permit import Permit, Permits

@@ -12,8 +12,14 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from extender.cache.cache import Cache
-from extender.extender_v1.codec import NamesReader, decode_args, encode_filter, validate_filter
-from extender.extender_v1.messages import ExtenderArgs, ExtenderFilterResult
+from extender.extender_v1.messages import (
+    ExtenderArgs,
+    ExtenderFilterResult,
+    NamesReader,
+    decode_args,
+    encode_filter,
+    validate_filter,
+)
 from extender.framework.find_fit import FITS, Fit, find_fit
 from extender.framework.profile import Profile, Profiles
 from extender.framework.status import Code, Refusal

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from extender.cache.cache import Cache
-from extender.extender_v1.codec import decode_preemption_args, encode, validate_preempt
 from extender.extender_v1.messages import (
     ExtenderPreemptionArgs,
     ExtenderPreemptionResult,
     MetaPod,
     MetaVictims,
     NodeVictims,
+    decode_preemption_args,
+    encode,
+    validate_preempt,
 )
 from extender.framework.profile import Profiles
 from extender.preemption import process_preemption

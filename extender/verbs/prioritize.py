@@ -13,14 +13,16 @@ from msgspec.structs import replace
 
 from extender.cache.cache import Cache
 from extender.errors import RuleFailed
-from extender.extender_v1.codec import (
+from extender.extender_v1.messages import (
     MAX_EXTENDER_PRIORITY,
+    ExtenderArgs,
+    ExtenderFilterResult,
+    HostPriorityList,
     NamesReader,
     decode_args,
     encode_priorities,
     validate_prioritize,
 )
-from extender.extender_v1.messages import ExtenderArgs, ExtenderFilterResult, HostPriorityList
 from extender.framework.find_fit import score
 from extender.framework.profile import Profile, Profiles
 from extender.framework.rules import MAX_SCORE, Scores

@@ -33,8 +33,7 @@ from prometheus_client.registry import Collector
 from extender.cache.debugger import TABLE
 from extender.runtime.clock import Clock
 from extender.runtime.ports import LONG_AGO, Telemetry
-from extender.runtime.process_memory import PAUSES
-from extender.runtime.product_version import product_commit
+from extender.runtime.process import PAUSES, product_commit
 from extender.runtime.threads import Ticker
 from extender.web.series import SERIES, Series
 

@@ -9,7 +9,7 @@ from extender.config.settings import OPTIONS, Command, Settings
 from extender.framework.profile import Profile
 from extender.plugins.registry import default_profile
 from extender.plugins.users import custom_rules
-from extender.runtime.product_version import product_commit, product_version
+from extender.runtime.process import product_commit, product_version
 from extender.table.features import BY_NAME, FeatureGates
 
 _log = logging.getLogger(__name__)

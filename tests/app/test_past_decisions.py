@@ -9,8 +9,7 @@ import pytest
 
 from extender.app.observation import PastDecision, PastDecisions
 from extender.errors import UnknownPod
-from extender.extender_v1.codec import decode_args
-from extender.extender_v1.messages import ExtenderBindingArgs, ExtenderBindingResult, ExtenderFilterResult
+from extender.extender_v1.messages import ExtenderBindingArgs, ExtenderBindingResult, ExtenderFilterResult, decode_args
 from extender.runtime.clock import ManualClock
 from tests.builders import make_node, make_pod, make_pod_group
 from tests.offline.recording.recorded import RecordedServer

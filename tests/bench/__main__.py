@@ -11,7 +11,7 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from extender.runtime.process_memory import GC_THRESHOLDS
+from extender.runtime.process import GC_THRESHOLDS
 from tests.bench import answers, decisions, loop, neighbours, plans, scale, tenants, verbs, waiting
 from tests.bench.report import Table, add_options, progress, publish
 from tests.stock.build import Binaries, BuildError, GoMissingError, build

@@ -6,7 +6,7 @@ import gc
 from collections.abc import Iterator, Sequence
 from time import process_time
 
-from extender.runtime.process_memory import GC_THRESHOLDS
+from extender.runtime.process import GC_THRESHOLDS
 from tests.bench.workloads import BACKLOGS, backlog_node, pods_to_schedule
 from tests.builders import PodBuilder, make_pod
 from tests.scheduler.world import NAME, World

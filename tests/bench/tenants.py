@@ -26,7 +26,7 @@ from extender.model.pod import Pod
 from extender.plugins.registry import default_profile
 from extender.runtime.clock import SystemClock, TimeLimit
 from extender.runtime.ports import Telemetry
-from extender.runtime.process_memory import GC_THRESHOLDS, give_back, limit
+from extender.runtime.process import GC_THRESHOLDS, give_back, limit
 from extender.table import PodInfo
 from tests.bench.workloads import VARIED, large_cluster, node_name, pods_to_decide
 from tests.builders import HOSTNAME

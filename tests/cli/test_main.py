@@ -21,7 +21,7 @@ from extender.cli.explain import explain
 from extender.cli.main import cli
 from extender.cli.process_commands import settings_options
 from extender.config.settings import COMMANDS, Command, options_of
-from extender.runtime.product_version import product_commit, product_version
+from extender.runtime.process import product_commit, product_version
 from tests.distribution.release import ROOT
 from tests.stock.process import free_port
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 
 from extender.errors import MalformedRequest
-from extender.extender_v1.codec import decode_args, decode_preemption_args
+from extender.extender_v1.messages import decode_args, decode_preemption_args
 
 POD = b'"Pod":{"metadata":{"name":"p","uid":"u"}}'
 SIZE_BYTES = 32 * 1024 * 1024

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from extender.errors import MalformedAnswer
-from extender.extender_v1 import codec
+from extender.extender_v1 import messages
 from extender.extender_v1.client import (
     Filtered,
     Offer,
@@ -32,14 +32,14 @@ POD = json.dumps(make_pod("p").obj()).encode()
 def test_names() -> None:
     body = encode_args(POD, ["a", "b"])
     assert json.loads(body) == {"Pod": json.loads(POD), "Nodes": None, "NodeNames": ["a", "b"]}
-    assert codec.decode_args(body).node_names == ["a", "b"]
+    assert messages.decode_args(body).node_names == ["a", "b"]
 
 
 def test_whole_nodes() -> None:
     nodes = [json.dumps(make_node(name).obj()).encode() for name in ("a", "b")]
     body = encode_args(POD, None, nodes)
     assert json.loads(body)["Nodes"] == {"metadata": {}, "items": [json.loads(node) for node in nodes]}
-    args = codec.decode_args(body)
+    args = messages.decode_args(body)
     assert (args.node_names, args.names) == (None, ["a", "b"])
 
 
@@ -56,12 +56,12 @@ def test_victims(names: bool) -> None:
         filled: {"a": {"Pods": pods, "NumPDBViolations": 1}},
         empty: None,
     }
-    read = codec.decode_preemption_args(body).victims["a"]
+    read = messages.decode_preemption_args(body).victims["a"]
     assert (read.uids, read.pdb_violations) == (offers["a"].uids, 1)
 
 
 def test_a_binding() -> None:
-    args = codec.decode_binding_args(encode_binding_args(Binding("shop", "p", "uid-1", "n")))
+    args = messages.decode_binding_args(encode_binding_args(Binding("shop", "p", "uid-1", "n")))
     assert (args.pod_namespace, args.pod_name, args.pod_uid, args.node) == ("shop", "p", "uid-1", "n")
 
 

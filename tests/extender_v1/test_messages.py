@@ -14,8 +14,14 @@ import numpy as np
 import pytest
 
 from extender.errors import InvalidAnswer, MalformedRequest
-from extender.extender_v1.codec import (
+from extender.extender_v1.messages import (
+    ExtenderFilterResult,
+    ExtenderPreemptionResult,
+    HostPriorityList,
+    MetaPod,
+    MetaVictims,
     NamesReader,
+    NodeVictims,
     decode_args,
     decode_binding_args,
     decode_preemption_args,
@@ -23,14 +29,6 @@ from extender.extender_v1.codec import (
     validate_filter,
     validate_preempt,
     validate_prioritize,
-)
-from extender.extender_v1.messages import (
-    ExtenderFilterResult,
-    ExtenderPreemptionResult,
-    HostPriorityList,
-    MetaPod,
-    MetaVictims,
-    NodeVictims,
 )
 from extender.table import PodInfo
 from tests.builders import PodBuilder, expression, make_node, make_pod, node_term

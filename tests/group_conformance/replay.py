@@ -22,21 +22,18 @@ from extender.engine.group_members import NOT_TRIED, decides_members, member_fai
 from extender.framework.find_fit import Fit
 from extender.framework.profile import Profile, Profiles
 from extender.framework.status import NO_REJECTION, Refusal
-from extender.groups import (
-    Composite,
-    GroupDecision,
-    GroupRules,
-    GroupStatus,
-    Leaf,
-    MemberDecision,
-    Tree,
-    decide_group,
-)
+from extender.groups import Composite, GroupDecision, GroupRules, GroupStatus, Leaf, MemberDecision, Tree, decide_group
 from extender.groups.decision import group_decisions, leaf_decisions, with_reason
-from extender.groups.group_preemption import GroupPreemption, Prefer, preempt_for_group
-from extender.groups.group_tree import groups_of, waiting_members
-from extender.groups.idle_claims import GROUP_DEALLOCATED, GROUP_UNRESERVED, MEMBERS_DONE, idle_claims
-from extender.groups.mismatch import mismatch
+from extender.groups.group_preemption import (
+    GROUP_DEALLOCATED,
+    GROUP_UNRESERVED,
+    MEMBERS_DONE,
+    GroupPreemption,
+    Prefer,
+    idle_claims,
+    preempt_for_group,
+)
+from extender.groups.group_tree import groups_of, mismatch, waiting_members
 from extender.groups.topology_placements import domains
 from extender.model.devices import ResourceClaim
 from extender.model.pod import Pod

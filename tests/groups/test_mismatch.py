@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from extender.groups.group_tree import Leaf, Tree, leaves
-from extender.groups.mismatch import mismatch
+from extender.groups.group_tree import Leaf, Tree, leaves, mismatch
 from extender.table import PodInfo
 from extender.table.features import VERSIONS
 from tests.builders import Object, PodBuilder, make_composite_pod_group, make_pod, make_pod_group

@@ -30,7 +30,7 @@ for thread in threads: thread.start()
 for thread in threads: thread.join()
 """
 FIRST_CALLS = {
-    "a filter call": f"from extender.extender_v1.codec import decode_args\ndef call(): decode_args({FILTER!r})",
+    "a filter call": f"from extender.extender_v1.messages import decode_args\ndef call(): decode_args({FILTER!r})",
     "a pod given to the library": f"""
 from extender.snapshots.objects import to_pod
 def call(): to_pod(msgspec.json.decode({POD!r}))""",
@@ -66,6 +66,6 @@ def test_all_decoders_are_built_at_import() -> None:
         "cluster/watch/api_objects.py",
         "model/kinds.py: msgspec.json.Decoder(kind.type)",
         "model/kinds.py: msgspec.json.decode(data, type=kind)",
-        "snapshots/documents.py: msgspec.json.decode(data, type=msgspec.Raw)",
+        "snapshots/files.py: msgspec.json.decode(data, type=msgspec.Raw)",
     )
     assert [each for each in late if not each.startswith(excepted)] == []

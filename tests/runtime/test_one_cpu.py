@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from extender.runtime.clock import ManualClock, SystemClock
-from extender.runtime.one_cpu import LinuxCpus, OneCpu
+from extender.runtime.process import LinuxCpus, OneCpu
 
 
 class FakeCpus(LinuxCpus):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from extender.runtime import product_version
-from extender.runtime.product_version import product_commit
+from extender.runtime import process
+from extender.runtime.process import product_commit
 
 
 @pytest.mark.parametrize(
@@ -24,5 +24,5 @@ def test_the_commit_is_the_one_that_was_built(
     (tmp_path / "runtime").mkdir()
     if written:
         (tmp_path / "runtime/commit.txt").write_text(written)
-    monkeypatch.setattr(product_version, "files", lambda package: tmp_path)
+    monkeypatch.setattr(process, "files", lambda package: tmp_path)
     assert product_commit() == commit

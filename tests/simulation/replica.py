@@ -10,7 +10,7 @@ from extender.app import upkeep
 from extender.app.feed import feed_factory_of
 from extender.app.serve import application
 from extender.config.settings import Settings
-from extender.extender_v1.codec import decode_binding_args
+from extender.extender_v1.messages import decode_binding_args
 from extender.runtime.unsettled import UnsettledWrites
 from tests.simulation.judge import Judge
 from tests.simulation.tasks import Process, Simulation

@@ -23,13 +23,7 @@ from tests.simulation.replica import DEVICES, FOLLOWED, STORAGE, Replica
 from tests.simulation.stock_scheduler import StockScheduler
 from tests.simulation.storage import Storage
 from tests.simulation.tasks import Killed, Process, Simulation, Violation
-from tests.simulation.witness import (
-    Alarm,
-    AlarmingMetrics,
-    AlarmingSchedulerMetrics,
-    WitnessedCache,
-    WitnessedElector,
-)
+from tests.simulation.witness import Alarm, AlarmingMetrics, AlarmingSchedulerMetrics, WitnessedCache, WitnessedElector
 
 # Sooner than a binding that a dead process has sent may arrive.
 SHORTEST_RESTART_SECONDS = 0.5
@@ -150,7 +144,7 @@ class World:
             "extender.app.housekeeping.Cache": WitnessedCache,
             "extender.verbs.prioritize.Random": lambda: Random(self.simulation.random.random()),
             "extender.app.serve.Metrics": AlarmingMetrics,
-            "extender.runtime.process_memory.COLLECT_SECONDS": 0.0,  # five waits a second would be most of what happens
+            "extender.runtime.process.COLLECT_SECONDS": 0.0,  # five waits a second would be most of what happens
             "extender.app.upkeep.COMPARE_SECONDS": upkeep.COMPARE_SECONDS,  # processes set it; put back at the end
             "extender.app.schedule.KubeClient": lambda *_: SimulatedKubeClient(self.network, self._current()),
             "extender.app.loop.PriorityQueue": WitnessedQueue,

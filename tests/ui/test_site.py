@@ -13,7 +13,7 @@ import pytest
 
 from extender.app.ui import LookOf, look_at_cluster, look_at_recording, providers
 from extender.offline.state import ClusterState
-from extender.runtime.product_version import product_commit, product_version
+from extender.runtime.process import product_commit, product_version
 from extender.snapshots.files import write_snapshot
 from extender.snapshots.objects import to_objects
 from extender.ui.documents import Choices

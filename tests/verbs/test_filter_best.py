@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from extender.errors import DeadlineExceeded, InvalidAnswer
-from extender.extender_v1.codec import validate_filter
-from extender.extender_v1.messages import ExtenderFilterResult
+from extender.extender_v1.messages import ExtenderFilterResult, validate_filter
 from extender.framework.profile import Profile, Profiles, WeightedPriority
 from extender.runtime.clock import ManualClock, TimeLimit
 from extender.runtime.ports import Telemetry

@@ -12,7 +12,7 @@ import numpy as np
 
 from extender.config.settings import Settings
 from extender.errors import DeadlineExceeded, InvalidAnswer, MalformedRequest
-from extender.extender_v1 import codec, messages
+from extender.extender_v1 import messages
 from extender.model.meta import ObjectMeta
 from extender.model.pod import Pod
 from extender.runtime.clock import SystemClock
@@ -94,9 +94,11 @@ class ScriptedVerb:
         if request.do == "unsafe":
             raise InvalidAnswer("scripted")
         if isinstance(result, messages.ExtenderFilterResult):
-            return codec.encode_filter(result)
+            return messages.encode_filter(result)
         return (
-            codec.encode_priorities(result) if isinstance(result, messages.HostPriorityList) else codec.encode(result)
+            messages.encode_priorities(result)
+            if isinstance(result, messages.HostPriorityList)
+            else messages.encode(result)
         )
 
     def summary(self, request: Scripted, result: Answered) -> Summary:

@@ -24,7 +24,7 @@ from extender.errors import ClusterError, ConfigurationError, Conflict, NotFound
 from extender.model.kinds import Kind
 from extender.runtime.fibers import in_thread
 from extender.runtime.ports import Check, always
-from extender.runtime.product_version import product_version
+from extender.runtime.process import product_version
 
 CONNECT_SECONDS = 5.0
 CALL_SECONDS = 10.0

@@ -9,9 +9,8 @@ from typing import Any
 from extender.engine.group_members import NOT_TRIED, with_reasons
 from extender.errors import UnknownPod
 from extender.groups import Composite, GroupDecision, GroupStatus, Tree
-from extender.groups.group_preemption import GroupPreemption
+from extender.groups.group_preemption import GroupPreemption, idle_claims
 from extender.groups.group_tree import leaves, scheduled_members, waiting_members
-from extender.groups.idle_claims import idle_claims
 from extender.groups.topology_placements import domains
 from extender.model.pod_groups import PodGroup
 from extender.model.workloads import PodDisruptionBudget

@@ -16,8 +16,14 @@ from typing import TypeVar
 from msgspec import structs
 
 from extender.groups import Composite, GroupDecision, Leaf, Tree
-from extender.groups.group_tree import groups_of, leaves, scheduled_members, waiting_members, with_leaves
-from extender.groups.mismatch import preemption_policy
+from extender.groups.group_tree import (
+    groups_of,
+    leaves,
+    preemption_policy,
+    scheduled_members,
+    waiting_members,
+    with_leaves,
+)
 from extender.groups.topology_placements import domains
 from extender.model.meta import Object, ObjectMeta
 from extender.model.pod import Pod, PodSpec

@@ -17,8 +17,7 @@ from extender.model.pod_groups import CompositePodGroup, PodGroup, SchedulingGro
 from extender.model.storage import PersistentVolumeClaim
 from extender.model.workloads import Namespace, PriorityClass
 from extender.offline.manifests import admission, schema, structure
-from extender.snapshots.objects import READ_KINDS, admitted_priority, identified, named, refused, to_object
-from extender.snapshots.versions import applied
+from extender.snapshots.objects import READ_KINDS, admitted_priority, applied, identified, named, refused, to_object
 from extender.table.object_index import Objects
 
 _CHECKED = frozenset(

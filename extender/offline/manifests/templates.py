@@ -16,10 +16,8 @@ from extender.model.workloads import StatefulSet
 from extender.offline.manifests import schema, structure
 from extender.offline.manifests.companions import companion
 from extender.runtime.text import with_suggestion
-from extender.snapshots.documents import documents, is_object, objects_in
-from extender.snapshots.files import Text
-from extender.snapshots.objects import READ_KINDS, named
-from extender.snapshots.versions import WORKLOADS, applied, is_kubernetes
+from extender.snapshots.files import Text, documents, is_object, objects_in
+from extender.snapshots.objects import READ_KINDS, WORKLOADS, applied, is_kubernetes, named
 from extender.snapshots.wording import plain
 
 Dict = dict[str, Any]

@@ -22,7 +22,6 @@ from extender.offline.recording.reading import RecordedStep, Recording, decoded_
 from extender.offline.recording.worlds import Causes, Consequence, Rules, World, counted_by_cause
 from extender.policy.loading import AnyPolicy
 from extender.policy.policy import changes
-from extender.recording.encoder import decided_nodes, planned_nodes
 from extender.recording.lines import (
     AttemptLine,
     CallLine,
@@ -32,9 +31,11 @@ from extender.recording.lines import (
     NodeNumbers,
     ObjectLine,
     PlanLine,
+    decided_nodes,
     decoded_pod,
     from_digits,
     from_ranges,
+    planned_nodes,
 )
 from extender.runtime.clock import LATE, known_so_far
 from extender.runtime.text import MOST_ROWS, Cells, aligned, counted, cut, listed, printable

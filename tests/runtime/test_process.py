@@ -10,9 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from extender.runtime import process_memory
+from extender.runtime import process
 
-_LIMIT = "from extender.runtime import process_memory as malloc; assert malloc.limit()"
+_LIMIT = "from extender.runtime import process as malloc; assert malloc.limit()"
 # Bodies of 25 MiB, and between them something small that stays, as a cache's objects do.
 _CHURN = """
 kept = []
@@ -31,7 +31,7 @@ def printed(*steps: str) -> int:
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no such limits")
 def test_large_blocks_do_not_stay_resident() -> None:
-    assert printed(_LIMIT, _CHURN) < printed("from extender.runtime import process_memory as malloc", _CHURN) - 16
+    assert printed(_LIMIT, _CHURN) < printed("from extender.runtime import process as malloc", _CHURN) - 16
 
 
 # Small blocks that stay, as what is kept of requests does, each between large ones that are freed again.
@@ -52,24 +52,24 @@ def test_free_pages_between_small_blocks_are_returned() -> None:
 def test_the_limits_grow_with_the_number_of_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     options: dict[int, int] = {}
     c_library = SimpleNamespace(mallopt=options.setdefault)
-    monkeypatch.setattr(process_memory, "_CLIBRARY", c_library)
-    assert process_memory.limit(100_000)
+    monkeypatch.setattr(process, "_CLIBRARY", c_library)
+    assert process.limit(100_000)
     arenas, mapped_from, trimmed_from = -8, -3, -1  # malloc.h: M_ARENA_MAX, M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
     assert options == {arenas: 1, mapped_from: 16_000_000, trimmed_from: 64_000_000}
 
 
 def test_a_c_library_without_these_limits_leaves_the_memory_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_memory, "_CLIBRARY", SimpleNamespace())
-    assert not process_memory.limit()
-    process_memory.give_back()
-    process_memory.use_huge_pages()
+    monkeypatch.setattr(process, "_CLIBRARY", SimpleNamespace())
+    assert not process.limit()
+    process.give_back()
+    process.use_huge_pages()
 
 
 def test_the_heap_keeps_four_mebibytes_free(monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[int] = []
     c_library = SimpleNamespace(malloc_trim=lambda size: kept.append(size.value))
-    monkeypatch.setattr(process_memory, "_CLIBRARY", c_library)
-    process_memory.give_back()
+    monkeypatch.setattr(process, "_CLIBRARY", c_library)
+    process.give_back()
     assert kept == [4 * 2**20]
 
 
@@ -85,7 +85,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no such limits")
 def test_arrays_of_large_clusters_reuse_pages() -> None:
-    limited = "from extender.runtime import process_memory; assert process_memory.limit({nodes})"
+    limited = "from extender.runtime import process; assert process.limit({nodes})"
     pages = {nodes: printed(limited.format(nodes=nodes), _ARRAYS) for nodes in (0, 50_000)}
     assert pages[50_000] < pages[0] / 10
 
@@ -101,14 +101,14 @@ kept = [{} for _ in range(1_500_000)]
 def huge():
     return int(re.search(r"AnonHugePages: +(\\d+)", open("/proc/self/smaps_rollup").read())[1])
 before = huge()
-process_memory.use_huge_pages()
+process.use_huge_pages()
 print(-1 if made else huge() - before)
 """
 
 
 @pytest.mark.skipif(platform.system() != "Linux", reason="other kernels have no such pages")
 def test_memory_in_use_moves_to_huge_pages() -> None:
-    moved = printed("from extender.runtime import process_memory", _OBJECTS)
+    moved = printed("from extender.runtime import process", _OBJECTS)
     if moved < 0:
         pytest.skip("this kernel makes no huge pages when it is asked to")
     assert moved > 32 * 1024
@@ -117,8 +117,8 @@ def test_memory_in_use_moves_to_huge_pages() -> None:
 # New versions take the place of old ones, as in a cache: how many objects the next collection has to visit.
 _VERSIONS = """
 import gc
-from extender.runtime import process_memory
-gc.set_threshold(*process_memory.GC_THRESHOLDS)
+from extender.runtime import process
+gc.set_threshold(*process.GC_THRESHOLDS)
 versions = [[[number]] for number in range(100_000)]
 gc.freeze()
 for number in range(100_000):
@@ -129,13 +129,13 @@ print(len(gc.get_objects(generation=0)) + len(gc.get_objects(generation=1)))
 
 
 def test_replaced_versions_do_not_accumulate_among_young_objects() -> None:
-    left, collected = (printed(_VERSIONS.format(then=then)) for then in ("", "process_memory.collect_young()"))
+    left, collected = (printed(_VERSIONS.format(then=then)) for then in ("", "process.collect_young()"))
     assert collected < 1_000 < 100_000 < left
 
 
 def test_the_longest_collection_is_forgotten_after_ten_minutes() -> None:
     now = 0.0
-    pauses = process_memory.CollectionPauses(lambda: now)
+    pauses = process.CollectionPauses(lambda: now)
     assert pauses.longest_seconds == 0.0
     for at, seconds in ((10.0, 2.0), (20.0, 1.0), (400.0, 0.5)):
         now = at
@@ -150,7 +150,7 @@ def test_the_longest_collection_is_forgotten_after_ten_minutes() -> None:
 
 
 def test_the_longest_collection_is_recorded() -> None:
-    pauses = process_memory.CollectionPauses()
+    pauses = process.CollectionPauses()
     pauses.start()
     pauses.start()
     try:
