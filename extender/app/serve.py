@@ -62,7 +62,7 @@ from extender.verbs.prioritize import FilterBest, Prioritize, Scale
 from extender.verbs.refused_pods import RefusedPods
 from extender.verbs.split_gangs import SplitGangs
 from extender.verbs.verb import RecentPreemptors, Verb
-from extender.web import gunicorn_server, log
+from extender.web import log, worker
 from extender.web.access import is_loopback
 from extender.web.app import Backend, ExtenderApp, create_app
 from extender.web.metrics import Metrics
@@ -86,7 +86,7 @@ def serve(settings: Settings) -> None:
     check_places(settings)
     factory = feed_factory_of(settings, watch=policy.watch)
     writes = UnsettledWrites(settings.settle_seconds)
-    gunicorn_server.serve(settings, lambda: application(settings, factory, writes))
+    worker.serve(settings, lambda: application(settings, factory, writes))
 
 
 def _check_callers(settings: Settings) -> None:

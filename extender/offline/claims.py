@@ -56,7 +56,7 @@ from extender.offline.manifests.companions import admitted
 from extender.offline.manifests.templates import COMPLETION_INDEX, POD_INDEX, POD_NAME, Workload
 from extender.offline.state import ClusterState
 from extender.plugins.volume_binding import bound
-from extender.snapshots.wording import plain
+from extender.snapshots.objects import plain
 from extender.table import PodInfo, Table
 from extender.table.object_index import Objects
 from extender.table.podinfo import twin

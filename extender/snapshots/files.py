@@ -31,8 +31,7 @@ from extender.model.kinds import ADMISSION_KINDS, DECODERS, KINDS, OFFLINE_KINDS
 from extender.model.meta import CustomObject, Object
 from extender.model.redaction import Redaction, without_manifests
 from extender.runtime import strict_yaml
-from extender.snapshots.objects import READ_KINDS, to_object, with_defaults
-from extender.snapshots.wording import plain
+from extender.snapshots.objects import READ_KINDS, plain, to_object, with_defaults
 
 MOST_JSON_BYTES = 1024 * 1024 * 1024
 MOST_YAML_BYTES = 128 * 1024 * 1024

@@ -21,7 +21,7 @@ from extender.config.setting_sources import load
 from extender.config.settings import Settings
 from extender.errors import ConfigurationError
 from extender.runtime.unsettled import UnsettledWrites
-from extender.web import gunicorn_server
+from extender.web import worker
 from tests.stock.waiting import wait_until
 
 pytestmark = pytest.mark.processes
@@ -32,7 +32,7 @@ EXAMPLE = Path(__file__).parents[2] / "extender" / "offline" / "example.yaml"
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
     served: list[Settings] = []
-    monkeypatch.setattr(gunicorn_server, "serve", lambda settings, _: served.append(settings))
+    monkeypatch.setattr(worker, "serve", lambda settings, _: served.append(settings))
     return served
 
 

@@ -26,7 +26,7 @@ from extender.scheduler.scheduler_ports import Attempt, AttemptResult
 from extender.table.features import DEFAULT_FEATURES
 from extender.verbs.verb import Summary
 from extender.web import log
-from extender.web.calls import Call, Outcome, PodReference, report
+from extender.web.app import Call, Outcome, PodReference, report
 from extender.web.log import Traces
 from extender.web.metrics import Metrics
 from extender.web.pages import probe_pages

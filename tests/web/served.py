@@ -16,7 +16,7 @@ from typing import Any
 from extender.cli.main import cli
 from extender.config.setting_sources import load
 from extender.config.settings import Settings
-from extender.web import gunicorn_server, log
+from extender.web import log, worker
 from extender.web.app import ExtenderApp
 from extender.web.connection import take_signals
 from tests.web.fakes import Running, make_app
@@ -46,8 +46,8 @@ def build(settings: Settings) -> ExtenderApp:
 def serve(settings: Settings) -> None:
     """In the place of extender.app.serve.serve."""
     log.configure(settings.log_format, settings.log_level)
-    gunicorn_server.GRACEFUL_SECONDS = int(os.environ.get("GRACEFUL_SECONDS", gunicorn_server.GRACEFUL_SECONDS))
-    gunicorn_server.serve(settings, lambda: build(settings))
+    worker.GRACEFUL_SECONDS = int(os.environ.get("GRACEFUL_SECONDS", worker.GRACEFUL_SECONDS))
+    worker.serve(settings, lambda: build(settings))
 
 
 def main() -> None:

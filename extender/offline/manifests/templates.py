@@ -17,8 +17,7 @@ from extender.offline.manifests import schema, structure
 from extender.offline.manifests.companions import companion
 from extender.runtime.text import with_suggestion
 from extender.snapshots.files import Text, documents, is_object, objects_in
-from extender.snapshots.objects import READ_KINDS, WORKLOADS, applied, is_kubernetes, named
-from extender.snapshots.wording import plain
+from extender.snapshots.objects import READ_KINDS, WORKLOADS, applied, is_kubernetes, named, plain
 
 Dict = dict[str, Any]
 

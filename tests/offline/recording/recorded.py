@@ -18,7 +18,7 @@ from extender.verbs.filter import Filter
 from extender.verbs.preempt import Preempt
 from extender.verbs.prioritize import Prioritize
 from extender.verbs.verb import CallObserver
-from extender.web.calls import Calls
+from extender.web.app import Calls
 from tests.recordings import Call, Mode, WatchEvent
 from tests.verbs.cluster import PROFILES, FakeBinder
 from tests.verbs.test_recordings import KIND_OF, in_order_of_cause

@@ -30,7 +30,7 @@ from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
 from extender.verbs.filter import Filter
 from extender.verbs.group_plans import GroupPlans
-from extender.web.calls import Calls
+from extender.web.app import Calls
 from tests.builders import Object, make_composite_pod_group, make_node, make_pod, make_pod_group
 from tests.offline.recording.test_hostile import mutated, uses
 from tests.verbs.cluster import PROFILES, TREES, args, tell
