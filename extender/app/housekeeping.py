@@ -30,7 +30,7 @@ from extender.runtime.clock import Clock
 from extender.runtime.ports import Binding, Lister, Telemetry
 from extender.scheduler.preemption import RulePreemption
 from extender.table.features import FeatureGates
-from extender.verbs.refused_pods import Activator, RefusedPods
+from extender.verbs.filter import Activator, RefusedPods
 
 
 class CacheEvidence:

@@ -32,9 +32,8 @@ from extender.runtime.unsettled import UnsettledWrites
 from extender.scheduler.preemption import RulePreemption, VictimEvictor, check_preemption
 from extender.table.features import FeatureGates
 from extender.verbs.bind import Bind, PermitWait
-from extender.verbs.filter import Filter
+from extender.verbs.filter import Filter, RefusedPods
 from extender.verbs.group_plans import GroupPlans
-from extender.verbs.refused_pods import RefusedPods
 from extender.web.metrics import Metrics
 from tests.builders import NodeBuilder, Object, PodBuilder, make_node, make_pdb, make_pod, make_pod_group
 from tests.stock.waiting import wait_until

@@ -16,8 +16,7 @@ from extender.offline.state import ClusterState
 from extender.runtime.process import product_commit, product_version
 from extender.snapshots.files import write_snapshot
 from extender.snapshots.objects import to_objects
-from extender.ui.documents import Choices
-from extender.ui.site import Site
+from extender.ui.site import Choices, Site
 from extender.web.access import UI
 from extender.web.answers import Answer, Page
 from tests.builders import make_node

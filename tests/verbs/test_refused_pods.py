@@ -17,8 +17,7 @@ from extender.plugins.users import OfflineHost, predicate, put_in_force
 from extender.plugins.users.handle import RunningProcess
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
-from extender.verbs.filter import Filter
-from extender.verbs.refused_pods import LONGEST_SECONDS, MOST_AT_ONCE, WOKEN_SECONDS, RefusedPods
+from extender.verbs.filter import LONGEST_SECONDS, MOST_AT_ONCE, WOKEN_SECONDS, Filter, RefusedPods
 from tests.builders import make_node, make_pod
 from tests.verbs.cluster import PROFILES, answer, args, cache_of, tell
 

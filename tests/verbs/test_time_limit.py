@@ -22,11 +22,10 @@ from extender.runtime.ports import Telemetry
 from extender.table import PodCountQuery, Table
 from extender.table.labels import Rows
 from extender.verbs.bind import Bind
-from extender.verbs.filter import Filter
+from extender.verbs.filter import WOKEN_SECONDS, Filter, RefusedPods
 from extender.verbs.group_plans import GroupPlans
 from extender.verbs.preempt import Preempt
 from extender.verbs.prioritize import Prioritize
-from extender.verbs.refused_pods import WOKEN_SECONDS, RefusedPods
 from tests.builders import (
     PodBuilder,
     expression,

@@ -195,7 +195,7 @@ class ApiActivator:
         self._clock = clock
 
     def activate(self, pod: Pod) -> None:
-        """Makes the scheduler try the pod again; logs an error instead of raising it. See verbs.refused_pods.Activator.
+        """Makes the scheduler try the pod again; logs an error instead of raising it. See verbs.filter.Activator.
 
         Does nothing if the pod has no condition PodScheduled yet, because the scheduler is about to write it. Writing
         the condition makes the scheduler try the pod again, too.
