@@ -66,7 +66,7 @@ from extender.preemption.evaluator import NO_UIDS
 from extender.runtime.ports import Nominating
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
-from extender.volumes.volume_claims import NAME as VOLUME_BINDING
+from extender.volumes.node_volumes import NAME as VOLUME_BINDING
 
 EXTENDER = "Extender"
 """The plugin name of all other extenders. A pod that one of them rejected is tried again after any event."""

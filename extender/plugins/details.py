@@ -47,8 +47,7 @@ from extender.table import PodInfo, Table
 from extender.table.labels import ABSENT, Rows
 from extender.table.nominated import AwaitedPods
 from extender.volumes.accessibility import nodes_labelled
-from extender.volumes.node_volumes import node_term
-from extender.volumes.volume_claims import attachable_volumes
+from extender.volumes.node_volumes import attachable_volumes, node_term
 
 Detail = Callable[[PodInfo, Table, Rows, str], str]
 

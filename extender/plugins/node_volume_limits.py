@@ -13,15 +13,7 @@ import numpy as np
 
 from extender.framework.cluster_events import Action, Change, Resource
 from extender.framework.plugin import Arguments, Plugin
-from extender.framework.queueing_hints import (
-    USED_CLAIMS,
-    Interest,
-    Interests,
-    Reads,
-    claim_of,
-    has_place,
-    uses_claim,
-)
+from extender.framework.queueing_hints import USED_CLAIMS, Interest, Interests, Reads, claim_of, has_place, uses_claim
 from extender.framework.rules import Check, PerNode, Verdict
 from extender.framework.status import Refusal, failed, unresolvable, unschedulable
 from extender.model.csi_migration import CSIVolume, Fault
@@ -30,7 +22,7 @@ from extender.model.storage import CSIDriver, CSINode
 from extender.table import HypotheticalRemovals, PodInfo, Table
 from extender.table.csi import MissingClaim
 from extender.table.labels import BoolColumn, IntColumn, Rows
-from extender.volumes.volume_claims import AttachableVolumes, attachable_volumes, claim_not_found
+from extender.volumes.node_volumes import AttachableVolumes, attachable_volumes, claim_not_found
 
 NAME = "NodeVolumeLimits"
 REFUSAL = unschedulable(NAME, "node(s) exceed max volume count")

@@ -29,17 +29,19 @@ from extender.framework.rules import Check, PerNode, RowCheck, RowScorer, Scorer
 from extender.framework.status import Refusal, failed, unresolvable
 from extender.model.pod_volumes import ClaimUse
 from extender.model.quantity import nano, units
-from extender.model.storage import (
-    SELECTED_NODE_ANNOTATION,
-    ClaimReference,
-    PersistentVolume,
-    PersistentVolumeClaim,
-)
+from extender.model.storage import SELECTED_NODE_ANNOTATION, ClaimReference, PersistentVolume, PersistentVolumeClaim
 from extender.table import PodInfo, Table
 from extender.table.labels import BoolColumn, Rows
 from extender.volumes.accessibility import NONE
-from extender.volumes.node_volumes import DynamicProvision, PodVolumes, StaticBinding
-from extender.volumes.volume_claims import NAME, PodVolumeClaims, pod_volume_claims, volume_claims
+from extender.volumes.node_volumes import (
+    NAME,
+    DynamicProvision,
+    PodVolumeClaims,
+    PodVolumes,
+    StaticBinding,
+    pod_volume_claims,
+    volume_claims,
+)
 
 _ADD_OR_UPDATE = Action.ADD | Action.UPDATE
 NODE_CONFLICT = "node(s) didn't match PersistentVolume's node affinity"

@@ -27,7 +27,7 @@ from extender.model.pod_volumes import ClaimUse, clash
 from extender.model.storage import READ_WRITE_ONCE_POD, PersistentVolumeClaim
 from extender.table import HypotheticalRemovals, PodInfo, Table
 from extender.table.labels import BoolColumn, IntColumn, Rows
-from extender.volumes.volume_claims import claim_not_found
+from extender.volumes.node_volumes import claim_not_found
 
 NAME = "VolumeRestrictions"
 DISK_CONFLICT = unschedulable(NAME, "node(s) had no available disk")

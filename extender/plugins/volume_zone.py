@@ -15,15 +15,10 @@ from extender.framework.rules import Check, PerNode, Verdict
 from extender.framework.status import Refusal, unresolvable
 from extender.model.csi_migration import BETA_REGION, BETA_ZONE, REGION, ZONE, ZONE_DELIMITER
 from extender.model.pod_volumes import ClaimUse
-from extender.model.storage import (
-    WAIT_FOR_FIRST_CONSUMER,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    StorageClass,
-)
+from extender.model.storage import WAIT_FOR_FIRST_CONSUMER, PersistentVolume, PersistentVolumeClaim, StorageClass
 from extender.table import PodInfo, Table
 from extender.table.labels import ABSENT, BoolColumn, Rows
-from extender.volumes.volume_claims import claim_not_found, class_not_found, volume_not_found
+from extender.volumes.node_volumes import claim_not_found, class_not_found, volume_not_found
 
 NAME = "VolumeZone"
 REFUSAL = unresolvable(NAME, "node(s) had no available volume zone")

@@ -17,10 +17,19 @@ from extender.framework.rules import Predicate, Priority
 from extender.model.csi_migration import AWS_EBS, AZURE_DISK, CINDER, GCE_PD
 from extender.model.node import NO_EXECUTE
 from extender.plugins import image_locality
-from extender.plugins.classic.max_volume_count import MaxVolumeCount
-from extender.plugins.classic.node_conditions import CheckNodeCondition, NodeLabelFilter, NodeLabelScore, NodePressure
-from extender.plugins.classic.priorities import EqualPriority, NodePreferAvoidPods, ResourceLimits
-from extender.plugins.classic.service_affinity import SelectorSpread, ServiceAffinity, ServiceAntiAffinity
+from extender.plugins.classic import (
+    CheckNodeCondition,
+    EqualPriority,
+    MaxVolumeCount,
+    NodeLabelFilter,
+    NodeLabelScore,
+    NodePreferAvoidPods,
+    NodePressure,
+    ResourceLimits,
+    SelectorSpread,
+    ServiceAffinity,
+    ServiceAntiAffinity,
+)
 from extender.plugins.inter_pod_affinity import InterPodAffinityFilter, InterPodAffinityScore
 from extender.plugins.node_affinity import NodeAffinityFilter, NodeAffinityScore
 from extender.plugins.node_name import NodeName

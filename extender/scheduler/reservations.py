@@ -34,7 +34,7 @@ from extender.runtime.clock import Clock
 from extender.scheduler.scheduler_ports import ClaimWriter, Events, VolumeWriter
 from extender.scheduler.waiting_pods import pre_bind_failed
 from extender.table import PodInfo
-from extender.volumes.volume_claims import NAME as VOLUME_BINDING
+from extender.volumes.node_volumes import NAME as VOLUME_BINDING
 
 PENDING = PendingClaim.__name__
 CLAIM = ResourceClaim.__name__

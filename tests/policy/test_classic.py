@@ -10,8 +10,7 @@ from extender.framework.find_fit import find_fit
 from extender.framework.policy_fields import ShapePoint
 from extender.framework.profile import DEFAULT_LIMITS, Profile
 from extender.framework.status import Code
-from extender.plugins.classic.node_conditions import NodeLabelFilter, NodeLabelScore
-from extender.plugins.classic.service_affinity import ServiceAffinity, ServiceAntiAffinity
+from extender.plugins.classic import NodeLabelFilter, NodeLabelScore, ServiceAffinity, ServiceAntiAffinity
 from extender.plugins.inter_pod_affinity import InterPodAffinityScore
 from extender.plugins.node_resources_scores import NodeResourcesFitScore, RequestedToCapacityRatio
 from extender.policy.classic import DEFAULT_PRIORITIES, PREDICATES, priorities

@@ -16,8 +16,7 @@ from typing import Any
 
 import msgspec
 
-from extender.devices.cel.comprehensions import Evaluate
-from extender.devices.cel.program import Compiler, evaluated
+from extender.devices.cel.program import Compiler, Evaluate, evaluated
 from extender.devices.cel.syntax import (
     BindNode,
     CallNode,

@@ -5,6 +5,6 @@ changes, the scores and the preemption: as values, as JSON and as text. Start re
 all pending pods.
 
 `search` looks for the changes that would let a pod run, and tries each one before it is suggested. `suggestion` defines
-what a change is; `smaller_requests`, `node_labels`, `pod_terms`, `removed_pods` and `claim_changes` each have one kind.
-`group` explains a pod group, and `group_changes` suggests changes for it.
+what a change is; `pod_terms`, `node_labels`, `removed_pods` and `claim_changes` each have some kinds. `group` explains
+a pod group, and `group_changes` suggests changes for it.
 """

@@ -20,12 +20,12 @@ from extender.offline.explain.pod_terms import (
     HostPorts,
     NodeNameChange,
     PodAffinityChange,
+    Requests,
     Spread,
     Tolerations,
     uncordoned_node,
 )
 from extender.offline.explain.removed_pods import removed_pods
-from extender.offline.explain.smaller_requests import Requests
 from extender.offline.explain.suggestion import (
     Acceptance,
     ClaimStep,

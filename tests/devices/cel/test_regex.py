@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.devices.cel.regex import compiled
+from extender.devices.cel.overloads import compiled
 from extender.devices.cel.values import EvaluationError
 
 ATOMS = st.sampled_from(["a", "b", ".", "[ab]", "[^a]", r"\d", r"\w", r"\b", "^", "$", "(?i:A)"])

@@ -17,7 +17,7 @@ from extender.model.pod import Pod, Toleration
 from extender.model.requests import pod_requests
 from extender.offline.cluster import Cluster
 from extender.offline.explain.explanation import Explanation
-from extender.offline.explain.smaller_requests import lowered
+from extender.offline.explain.pod_terms import lowered
 from extender.offline.explain.suggestion import SuggestedChange
 from extender.policy.loading import read
 from extender.snapshots.objects import to_object, with_defaults

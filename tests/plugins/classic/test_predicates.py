@@ -10,9 +10,7 @@ import pytest
 from extender.framework.rules import Check
 from extender.framework.status import unresolvable, unschedulable
 from extender.model.csi_migration import AWS_EBS
-from extender.plugins.classic.max_volume_count import MaxVolumeCount
-from extender.plugins.classic.node_conditions import CheckNodeCondition, NodeLabelFilter, NodePressure
-from extender.plugins.classic.service_affinity import ServiceAffinity
+from extender.plugins.classic import CheckNodeCondition, MaxVolumeCount, NodeLabelFilter, NodePressure, ServiceAffinity
 from extender.table import HypotheticalRemovals
 from tests.builders import NodeBuilder, Object, PodBuilder, make_node, make_pod, make_service
 from tests.framework.cluster import pod_info, refusals, table_of

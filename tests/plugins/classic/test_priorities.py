@@ -6,9 +6,15 @@ import json
 
 import pytest
 
-from extender.plugins.classic.node_conditions import NodeLabelScore
-from extender.plugins.classic.priorities import ANNOTATION, EqualPriority, NodePreferAvoidPods, ResourceLimits
-from extender.plugins.classic.service_affinity import SelectorSpread, ServiceAntiAffinity
+from extender.plugins.classic import (
+    ANNOTATION,
+    EqualPriority,
+    NodeLabelScore,
+    NodePreferAvoidPods,
+    ResourceLimits,
+    SelectorSpread,
+    ServiceAntiAffinity,
+)
 from tests.builders import Object, PodBuilder, make_node, make_pod, make_service
 from tests.framework.cluster import scores
 

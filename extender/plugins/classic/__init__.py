@@ -1,1 +1,0 @@
-"""Contains the rules that only a classic `kind: Policy` can name."""
