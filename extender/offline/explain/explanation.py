@@ -22,6 +22,7 @@ from extender.model.storage import PersistentVolumeClaim
 from extender.offline import remarks
 from extender.offline.answers import CauseCode, Documented, code_of, frame
 from extender.offline.claims import admit_new
+from extender.offline.devices import chosen_devices, left_over, names
 from extender.offline.explain.claim_changes import all_of, preempted_devices
 from extender.offline.explain.condition import (
     SchedulerCondition,
@@ -36,7 +37,7 @@ from extender.offline.explain.suggestion import ChangeDocument, SuggestedChange,
 from extender.offline.groups import GroupVerdict, GroupVerdicts
 from extender.offline.html import rendering
 from extender.offline.manifests.templates import Workload
-from extender.offline.nodes import all_nodes, chosen_devices, left_over, names
+from extender.offline.nodes import all_nodes
 from extender.offline.remarks import (
     failing_reserve,
     invalid_policies,

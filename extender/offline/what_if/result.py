@@ -17,8 +17,9 @@ from extender.framework.topology import ZONE
 from extender.model.pod import Pod
 from extender.offline.answers import Documented, frame
 from extender.offline.controllers.workloads import in_order
+from extender.offline.devices import LeftOver, left_over, names
 from extender.offline.html import rendering
-from extender.offline.nodes import LeftOver, all_nodes, left_over, names
+from extender.offline.nodes import all_nodes
 from extender.offline.remarks import remarks_on
 from extender.offline.state import ClusterState
 from extender.offline.what_if.budgets import NOT_ALLOWED

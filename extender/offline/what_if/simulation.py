@@ -27,8 +27,8 @@ from extender.offline.answers import Documented
 from extender.offline.claims import missing_templates, release, reserve, with_claims
 from extender.offline.controllers.replicas import is_node_lost, is_of_running_job, is_ready, recreates, was_disrupted
 from extender.offline.controllers.workloads import in_order
+from extender.offline.devices import chosen_devices
 from extender.offline.groups import GroupMembers, root_name
-from extender.offline.nodes import chosen_devices
 from extender.offline.state import ClusterState
 from extender.offline.what_if import budgets
 from extender.plugins.registry import INTERESTS, users_rules
