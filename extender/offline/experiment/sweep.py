@@ -83,8 +83,8 @@ def _make(
     # Ctrl-C reaches every process of the terminal, and should end those of the pool at once and without a traceback.
     by_default = signal.SIGINT, signal.SIG_DFL
     with ProcessPoolExecutor(workers, get_context("spawn"), signal.signal, by_default) as pool:
-        futures = {pool.submit(_run_in_process, path, *pair): pair for pair in pairs}
         try:
+            futures = {pool.submit(_run_in_process, path, *pair): pair for pair in pairs}
             for future in as_completed(futures):
                 take(futures[future], _DECODER.decode(future.result()))
         except BrokenProcessPool:
