@@ -11,11 +11,12 @@ from extender.devices.device import Amounts, DeviceID, PoolDevice, qualified
 from extender.devices.device_requests import quantity_of
 from extender.devices.policies.typical_pods import most_frequent
 from extender.engine.decision import Chosen
-from extender.model.devices import DeviceRequestAllocationResult, ResourceClaim
+from extender.model.devices import DeviceRequestAllocationResult, ResourceClaim, ResourceSlice
 from extender.model.quantity import NANO, nano
 from extender.offline.answers import Documented
 from extender.offline.state import ClusterState
 from extender.runtime.text import counted, quantity
+from extender.table import Table
 
 _Share = frozenset[tuple[str, int]]
 """The amount of each capacity that a claim takes of a device, in billionths."""
@@ -62,11 +63,31 @@ def names(devices: Sequence[str]) -> list[str]:
 
 def left_over(state: ClusterState) -> list[LeftOver]:
     """Returns what no typical claim can use, for each driver and capacity. Selectors of claims are ignored."""
-    typical = _typical_shares(state)
+    return state.table.reader(_LeftOvers).now()
+
+
+class _LeftOvers:
+    """Adds up what is left over; again only after a change, because `explain` asks for each pending pod."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._seen = -1
+        self._found: list[LeftOver] = []
+
+    def now(self) -> list[LeftOver]:
+        journal = self._table.journal
+        if journal.since(self._seen, ResourceClaim.__name__, ResourceSlice.__name__) != []:
+            self._found = _add_up(self._table)
+        self._seen = journal.now
+        return self._found
+
+
+def _add_up(table: Table) -> list[LeftOver]:
+    typical = _typical_shares(table)
     if not typical:  # most clusters share no devices, but may have tens of thousands to look at
         return []
     totals: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-    for device, left in _partly_used(state):
+    for device, left in _partly_used(table):
         driver = device.id.driver
         if any(all(left.get(name, 0) >= amount for name, amount in share) for share in typical[driver]):
             continue
@@ -87,46 +108,46 @@ def devices_on(state: ClusterState, node_name: str) -> list[dict[str, Any]]:
         for result in claim.allocation.results if claim.allocation else ():
             claims[_id(result)].append(claim.key)
     return [
-        {"device": str(device.id), "claims": sorted(claims[device.id]), "left": _left_text(state, device)}
-        for device in _all_devices(state)
+        {"device": str(device.id), "claims": sorted(claims[device.id]), "left": _left_text(state.table, device)}
+        for device in _all_devices(state.table)
         if device.slice.spec.node_name == node_name
     ]
 
 
-def _left_text(state: ClusterState, device: PoolDevice) -> dict[str, str]:
-    left = _left(state, device) if device.shareable else {}
+def _left_text(table: Table, device: PoolDevice) -> dict[str, str]:
+    left = _left(table, device) if device.shareable else {}
     names = {name: name.removeprefix(f"{device.id.driver}/") for name in left}
     return {names[name]: _text(names[name], amount) for name, amount in sorted(left.items())}
 
 
-def _all_devices(state: ClusterState) -> Iterator[PoolDevice]:
+def _all_devices(table: Table) -> Iterator[PoolDevice]:
     """Yields every device of the newest generation of its pool."""
-    devices = devices_of(state.table)
+    devices = devices_of(table)
     devices.refresh()
     for _, pool in sorted(devices.inventories.pools.items()):
         for index in pool.newest(range(len(pool.slices))):
             yield from pool.devices(index)
 
 
-def _partly_used(state: ClusterState) -> Iterator[tuple[PoolDevice, Amounts]]:
+def _partly_used(table: Table) -> Iterator[tuple[PoolDevice, Amounts]]:
     """Yields each shared device that a claim has a share of, with what is left."""
-    for device in _all_devices(state):
-        if device.shareable and devices_of(state.table).allocated.holds(device.id):
-            yield device, _left(state, device)
+    for device in _all_devices(table):
+        if device.shareable and devices_of(table).allocated.holds(device.id):
+            yield device, _left(table, device)
 
 
-def _left(state: ClusterState, device: PoolDevice) -> Amounts:
+def _left(table: Table, device: PoolDevice) -> Amounts:
     driver = device.id.driver
     taken: Counter[str] = Counter()
-    for name, amount in devices_of(state.table).allocated.capacity(device.id).items():
+    for name, amount in devices_of(table).allocated.capacity(device.id).items():
         taken[qualified(name, driver)] += amount
     offered = {qualified(name, driver): nano(each.value) for name, each in (device.spec.capacity or {}).items()}
     return {name: amount - taken[name] for name, amount in offered.items()}
 
 
-def _typical_shares(state: ClusterState) -> Mapping[str, Sequence[_Share]]:
+def _typical_shares(table: Table) -> Mapping[str, Sequence[_Share]]:
     counts: dict[str, Counter[_Share]] = defaultdict(Counter)
-    for claim in state.objects.all(ResourceClaim).values():
+    for claim in table.objects.all(ResourceClaim).values():
         for result in claim.allocation.results if claim.allocation else ():
             if result.share_id is not None and result.consumed_capacity:
                 amounts = (

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from extender import Cluster
+from extender.offline.devices import left_over
+from extender.offline.state import ClusterState
 from extender.offline.what_if.capacity import as_text as capacity_text
 from extender.offline.what_if.result import as_text as simulation_text
+from extender.snapshots.objects import to_objects
 from tests.builders import (
     Object,
     make_claim,
@@ -109,3 +112,12 @@ def test_capacity_says_what_is_left_over_once_no_more_pods_fit() -> None:
         [f"2 devices of {DRIVER} have 40Gi of memory left over that no typical claim uses"],
     )
     assert f"note: {answer.left_over[0]}" in list(capacity_text(answer))
+
+
+def test_what_is_left_over_is_added_up_again_after_a_change() -> None:
+    one = node("gpu-a1", shared("gpu-0"), shared("gpu-1"))
+    state = ClusterState(to_objects([CLASS, *one, *holding("a", "gpu-0", "60Gi")]))
+    assert [each.amount for each in left_over(state)] == ["20Gi"]
+    for obj in to_objects(holding("b", "gpu-1", "60Gi")):
+        state.add(obj)
+    assert [each.amount for each in left_over(state)] == ["40Gi"]
