@@ -40,6 +40,7 @@ WIDTH = 120
 EXAMPLE = "--cluster example.yaml"
 HARD = "--cluster hard.yaml"
 GROUPS = "--cluster groups.yaml"
+SHARED = "--cluster shared.yaml"
 APP = """\
 apiVersion: apps/v1
 kind: Deployment
@@ -75,6 +76,21 @@ profiles:
   pluginConfig:
   - name: NodeResourcesFit
     args: {scoringStrategy: {type: MostAllocated, resources: [{name: cpu, weight: 1}]}}
+"""
+PACKING = """\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- plugins: {score: {enabled: [{name: DeviceScoring, weight: 100}]}}
+  pluginConfig: [{name: DeviceScoring, args: {policies: [{name: FGD}]}}]
+"""
+SHARE = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: share, namespace: ml}
+spec:
+  containers: [{name: c, image: share, resources: {requests: {cpu: "1"}, claims: [{name: gpu}]}}]
+  resourceClaims: [{name: gpu, resourceClaimTemplateName: share}]
 """
 FAULTY_POD = """\
 apiVersion: v1
@@ -122,6 +138,16 @@ OUTPUTS: Mapping[str, Sequence[str]] = {
         f"explain work/batch-1 {HARD}",
         f"explain work/urgent {HARD} --nodes",
         f"explain work/affinity {HARD} --node n1",
+    ),
+    "devices": (
+        f"explain {SHARED}",
+        f"explain ml/embed-4 {SHARED}",
+        f"explain ml/embed-4 {SHARED} --policy packing.yaml",
+        f"explain ml/train-1 {SHARED}",
+        f"simulate {SHARED}",
+        f"simulate {SHARED} --policy packing.yaml",
+        f"capacity {SHARED} -f share.yaml",
+        f"capacity {SHARED} -f share.yaml -o json",
     ),
     "explain-batch": ("explain --batch < cases.jsonl",),
     "simulate": (
@@ -236,6 +262,7 @@ PAGES: Mapping[str, Sequence[str]] = {
     "page-pod": ("pod?pod=ml/recommend-7f6d-v4nzs", "pod?pod=shop/api-58b9c-w8x5n"),
     "page-nodes": ("nodes", "nodes?pod=ml/recommend-7f6d-v4nzs", "nodes?find=gpu&by=memory"),
     "page-node": ("node?node=gpu-a1", "node?node=gpu-a1&pod=ml/recommend-7f6d-v4nzs"),
+    "page-devices": ("node?node=gpu-a1", "pod?pod=ml/embed-4", "pod?pod=ml/train-1"),
     "page-compare": ("compare?with=ClusterAutoscalerProvider",),
     "page-errors": ("pod?pod=shop/nobody", "pod", "node?node=nowhere", "compare?with=nothing", "steps", "nodes?from=x"),
 }
@@ -291,7 +318,8 @@ def run(command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
 @pytest.fixture(autouse=True)
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     shutil.copy(ROOT / "extender/offline/example.yaml", tmp_path / "example.yaml")
-    shutil.copy(GOLDEN / "hard.yaml", tmp_path / "hard.yaml")
+    for name in ("hard.yaml", "shared.yaml"):
+        shutil.copy(GOLDEN / name, tmp_path / name)
     shutil.copy(ROOT / "examples/pod-groups.yaml", tmp_path / "groups.yaml")
     shutil.copy(ROOT / "tests/recordings/served.jsonl.gz", tmp_path / "recording.jsonl.gz")
     contents = {
@@ -299,6 +327,8 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
         "index.yaml": INDEX,
         "pod.yaml": POD,
         "next.yaml": NEXT_POLICY,
+        "packing.yaml": PACKING,
+        "share.yaml": SHARE,
         "faulty.yaml": FAULTY_POD,
         "cases.jsonl": CASES,
         "text.txt": "just text\n",
@@ -385,7 +415,8 @@ def page_text(site: Site, address: str) -> str:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_says_what_is_kept(name: str) -> None:
-    look = look_at_cluster(ClusterState.load(Path("example.yaml")), "example.yaml", ["pods could not be read"])
+    cluster = "shared.yaml" if name == "page-devices" else "example.yaml"
+    look = look_at_cluster(ClusterState.load(Path(cluster)), cluster, ["pods could not be read"])
     site = Site(look, Choices(others=providers()))
     compare(name, "\n".join(page_text(site, address) for address in PAGES[name]))
 
