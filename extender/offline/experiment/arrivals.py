@@ -23,13 +23,14 @@ class Arrival(NamedTuple):
     ask: DeviceAsk
     hours: float | None = None
     leaves: float | None = None
+    priority: int = 0
 
 
 def arrivals(spec: ArrivalsSpec, trace: Trace, random: np.random.Generator) -> list[Arrival]:
     """Returns the pods of one run in the order in which they arrive."""
     match spec.type:
         case "recorded":
-            return _recorded(trace)
+            return _recorded(spec, trace)
         case "poisson":
             return list(_poisson(spec, trace, random))
         case _:
@@ -38,20 +39,24 @@ def arrivals(spec: ArrivalsSpec, trace: Trace, random: np.random.Generator) -> l
 
 def _inflated(spec: ArrivalsSpec, trace: Trace, random: np.random.Generator) -> list[Arrival]:
     """Shuffles the trace's pods, then draws more of them until the devices asked for exceed the given percentage."""
-    asks = [trace.pods[index].ask for index in random.permutation(len(trace.pods))]
-    asked = sum(ask.total for ask in asks)
+    pods = [trace.pods[index] for index in random.permutation(len(trace.pods))]
+    asked = sum(pod.ask.total for pod in pods)
     while asked * 100 <= spec.percent * trace.capacity:
-        ask = trace.pods[int(random.integers(len(trace.pods)))].ask
-        asks.append(ask)
-        asked += ask.total
-    return [Arrival(ask) for ask in asks]
+        pods.append(trace.pods[int(random.integers(len(trace.pods)))])
+        asked += pods[-1].ask.total
+    return [Arrival(pod.ask, priority=spec.priority(pod)) for pod in pods]
 
 
-def _recorded(trace: Trace) -> list[Arrival]:
+def _recorded(spec: ArrivalsSpec, trace: Trace) -> list[Arrival]:
     timed = [pod for pod in trace.pods if pod.created is not None]
     first = min((pod.created for pod in timed if pod.created is not None), default=0.0)
     made = [
-        Arrival(pod.ask, (pod.created - first) / _HOUR, None if pod.deleted is None else (pod.deleted - first) / _HOUR)
+        Arrival(
+            pod.ask,
+            (pod.created - first) / _HOUR,
+            None if pod.deleted is None else (pod.deleted - first) / _HOUR,
+            spec.priority(pod),
+        )
         for pod in timed
         if pod.created is not None
     ]
@@ -61,5 +66,5 @@ def _recorded(trace: Trace) -> list[Arrival]:
 def _poisson(spec: ArrivalsSpec, trace: Trace, random: np.random.Generator) -> Iterator[Arrival]:
     hours = 0.0
     while (hours := hours + random.exponential(1 / spec.pods_per_hour)) < spec.hours:
-        ask = trace.pods[int(random.integers(len(trace.pods)))].ask
-        yield Arrival(ask, hours, hours + random.exponential(spec.lifetime_hours))
+        pod = trace.pods[int(random.integers(len(trace.pods)))]
+        yield Arrival(pod.ask, hours, hours + random.exponential(spec.lifetime_hours), spec.priority(pod))

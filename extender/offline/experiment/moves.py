@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from extender.devices.policies.chooser import Choice, DeviceChooser
-from extender.devices.policies.device_nodes import DeviceAsk
+from extender.devices.policies.device_nodes import DeviceAsk, DeviceNodes
 
 _MOST_EVICTED = 4
 
@@ -23,6 +23,10 @@ class PlacedPod(NamedTuple):
 
     ask: DeviceAsk
     choice: Choice
+
+    @property
+    def taken(self) -> tuple[DeviceAsk, tuple[int, ...]]:
+        return self.ask, self.choice.devices
 
 
 class _Step(NamedTuple):
@@ -94,16 +98,16 @@ class DeviceMoves:
 
     def _evicted_for(self, ask: DeviceAsk, row: int) -> Sequence[PlacedPod]:
         """Returns pods of the node whose eviction makes room for the ask; none if a few are not enough."""
-        room = _Room.of(self._chooser, row)
+        room = NodeRoom.of(self._chooser.nodes, row)
         rest = [pod for pod in self._on_node.get(row, ()) if pod.ask in self._movable]
         chosen: list[PlacedPod] = []
         while (lacking := room.lacking(ask)) > 0:
-            left = [room.without(pod).lacking(ask) for pod in rest]
+            left = [room.without(*pod.taken).lacking(ask) for pod in rest]
             least = min(left, default=lacking)
             if least >= lacking or len(chosen) == _MOST_EVICTED:
                 return ()
             chosen.append(rest.pop(left.index(least)))
-            room = room.without(chosen[-1])
+            room = room.without(*chosen[-1].taken)
         return chosen
 
     def _try(self, step: _Step) -> bool:
@@ -152,7 +156,7 @@ class DeviceMoves:
 
 
 @dataclass(frozen=True, slots=True)
-class _Room:
+class NodeRoom:
     """The free resources of one node."""
 
     cpu: int
@@ -160,15 +164,15 @@ class _Room:
     free: tuple[int, ...]
 
     @classmethod
-    def of(cls, chooser: DeviceChooser, row: int) -> _Room:
-        nodes = chooser.nodes
+    def of(cls, nodes: DeviceNodes, row: int) -> NodeRoom:
         return cls(int(nodes.free_cpu[row]), int(nodes.free_memory[row]), tuple(nodes.free[row].tolist()))
 
-    def without(self, pod: PlacedPod) -> _Room:
+    def without(self, ask: DeviceAsk, devices: tuple[int, ...], sign: int = 1) -> NodeRoom:
+        """Returns the room without such a pod on these devices, or with one more if `sign` is -1."""
         free = list(self.free)
-        for device in pod.choice.devices:
-            free[device] += pod.ask.milli
-        return _Room(self.cpu + pod.ask.cpu, self.memory + pod.ask.memory, tuple(free))
+        for device in devices:
+            free[device] += sign * ask.milli
+        return NodeRoom(self.cpu + sign * ask.cpu, self.memory + sign * ask.memory, tuple(free))
 
     def lacking(self, ask: DeviceAsk) -> float:
         """Returns the shares of CPU, memory and devices that the ask lacks here, added up; 0 if it fits."""

@@ -27,6 +27,7 @@ _PLOTS: Mapping[str, Sequence[tuple[str, str]]] = {
         ("fragmentation", "unusable, % of all devices"),
     ),
     "pending": (("pending", "pods without a node"),),
+    "evictions": (("evictions", "pods evicted so far"),),
     "energy": (("kilowatts", "kW"),),
 }
 _PAGE = """<!doctype html>
@@ -51,6 +52,7 @@ class PolicySummary(Documented, frozen=True):
         fragmentation_ratio: when 80 percent of all devices have been asked for: the free devices that typical pods
             cannot use, in percent of the free devices; the mean over the runs. None if a run does not get so far.
         pending: the pods without a node at the end; the mean over the runs.
+        evictions: the pods evicted for others of a higher priority; the mean over the runs.
         kilowatts: what the nodes draw at the end; the mean over the runs.
         after_moves: the number of moves -> the devices in use, in percent of all, after at most so many; the mean over
             the runs. The other attributes are about the time before the first move.
@@ -62,6 +64,7 @@ class PolicySummary(Documented, frozen=True):
     allocated_deviation: float
     fragmentation_ratio: float | None
     pending: float
+    evictions: float
     kilowatts: float
     after_moves: Mapping[str, float]
 
@@ -101,6 +104,7 @@ def _summary(policy: str, all_runs: Sequence[Sequence[ExperimentSample]], moves:
         round(float(np.std(allocated, ddof=1)), 4) if len(runs) > 1 else 0.0,
         _mean(reached) if len(reached) == len(runs) else None,
         _mean([run[-1].pending for run in runs]),
+        _mean([run[-1].evictions for run in runs]),
         _mean([run[-1].kilowatts for run in runs]),
         {str(most): _mean([_after(most, run).allocated for run in all_runs]) for most in moves},
     )
@@ -125,6 +129,7 @@ def _cells(result: ExperimentResult, metrics: Sequence[str]) -> list[list[str]]:
         "allocated": ("ALLOCATED", lambda each: f"{each.allocated:.2f} % ± {each.allocated_deviation:.2f}"),
         "fragmentation": ("FRAGMENTATION AT 80 %", _ratio),
         "pending": ("PENDING", lambda each: f"{each.pending:.1f}"),
+        "evictions": ("EVICTIONS", lambda each: f"{each.evictions:.1f}"),
         "energy": ("POWER", lambda each: f"{each.kilowatts:.1f} kW"),
     }
     columns = [shown[metric] for metric in shown if metric in metrics]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
+from itertools import count
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from extender.devices.policies.pwr import PowerModel
 from extender.offline.answers import Documented
 from extender.offline.experiment.arrivals import Arrival, arrivals
 from extender.offline.experiment.claims import ClaimChooser
+from extender.offline.experiment.evictions import RunningPod, RunningPods
 from extender.offline.experiment.moves import DeviceMoves, PlacedPod
 from extender.offline.experiment.specification import Experiment
 
@@ -34,6 +36,7 @@ class ExperimentSample(Documented, frozen=True):
         pending: the pods that have arrived and have no node.
         kilowatts: what the nodes draw, by the model of the policy PWR.
         moves: the pods that have been moved. Pods are moved only when all have arrived, and if the experiment says so.
+        evictions: the pods that have been evicted for others of a higher priority.
     """
 
     policy: str
@@ -46,30 +49,33 @@ class ExperimentSample(Documented, frozen=True):
     pending: int
     kilowatts: float
     moves: int = 0
+    evictions: int = 0
 
 
 class _World:
     """The nodes of one run, with what has arrived and what waits."""
 
-    def __init__(self, nodes: DeviceNodes, chooser: DeviceChooser | ClaimChooser) -> None:
+    def __init__(self, nodes: DeviceNodes, chooser: DeviceChooser | ClaimChooser, priorities: Iterable[int]) -> None:
         self.nodes = nodes
         self.arrived = 0
         self.pending = 0
+        self.evictions = 0
         self._chooser = chooser
         self._waiting: list[Arrival] = []
-        self._leaving: list[tuple[float, int, Choice, DeviceAsk]] = []
-        self._placed: list[PlacedPod] = []
+        self._leaving: list[tuple[float, int]] = []
+        self._numbers = count()
+        self._running = RunningPods(nodes, priorities)
 
     def arrive(self, arrival: Arrival) -> None:
         self.arrived += arrival.ask.total
-        if not self._place(arrival, arrival.hours):
-            self._waiting.append(arrival)
-            self.pending = len(self._waiting)
+        self._place_or_preempt(arrival, arrival.hours)
+        self.pending = len(self._waiting)
 
     def move(self, most: int) -> Iterator[int]:
         """Moves pods, so that those that wait get room; yields the number of moves after each step."""
         assert isinstance(self._chooser, DeviceChooser)  # the specification demands it
-        moves = DeviceMoves(self._chooser, self._placed, [arrival.ask for arrival in self._waiting])
+        placed = [PlacedPod(pod.arrival.ask, pod.choice) for pod in self._running.by_number.values()]
+        moves = DeviceMoves(self._chooser, placed, [arrival.ask for arrival in self._waiting])
         for made in moves.steps(most):
             self.pending = moves.waiting.total()
             yield made
@@ -77,9 +83,10 @@ class _World:
     def let_go(self, hours: float) -> None:
         """Removes the pods that leave up to this hour, and tries those that wait after each of them."""
         while self._leaving and self._leaving[0][0] <= hours:
-            now, _, choice, ask = heappop(self._leaving)
-            self._chooser.change(choice, ask, sign=1)
-            self._try_pending(now)
+            now, number = heappop(self._leaving)
+            if number in self._running.by_number:
+                self._stop(number)
+                self._try_pending(now)
 
     def _try_pending(self, now: float) -> None:
         refused: set[DeviceAsk] = set()
@@ -91,16 +98,42 @@ class _World:
         self._waiting = waiting
         self.pending = len(waiting)
 
+    def _place_or_preempt(self, arrival: Arrival, now: float | None) -> None:
+        """Places the pod, if need be by evicting others, which arrive again at once; or lets it wait."""
+        if self._place(arrival, now):
+            return
+        found = self._running.victims_for(arrival)
+        if found is None:
+            self._waiting.append(arrival)
+            return
+        row, victims = found
+        evicted = [self._stop(number).arrival for number in victims]
+        self.evictions += len(evicted)
+        assert isinstance(self._chooser, DeviceChooser)  # the specification demands it
+        choice = self._chooser.choose(arrival.ask, only=row)
+        assert choice is not None
+        self._start(arrival, choice, now)
+        for each in evicted:
+            self._place_or_preempt(each, now)
+
     def _place(self, arrival: Arrival, now: float | None) -> bool:
         choice = self._chooser.choose(arrival.ask)
-        if choice is None:
-            return False
+        if choice is not None:
+            self._start(arrival, choice, now)
+        return choice is not None
+
+    def _start(self, arrival: Arrival, choice: Choice, now: float | None) -> None:
+        number = next(self._numbers)
         self._chooser.change(choice, arrival.ask)
-        self._placed.append(PlacedPod(arrival.ask, choice))
+        self._running.start(number, RunningPod(arrival, choice))
         if arrival.leaves is not None and arrival.hours is not None and now is not None:
-            # A pod that waited runs as long as one that did not.
-            heappush(self._leaving, (now + arrival.leaves - arrival.hours, len(self._placed), choice, arrival.ask))
-        return True
+            # A pod that waited, or was evicted, runs as long as one that did not.
+            heappush(self._leaving, (now + arrival.leaves - arrival.hours, number))
+
+    def _stop(self, number: int) -> RunningPod:
+        pod = self._running.stop(number)
+        self._chooser.change(pod.choice, pod.arrival.ask, sign=1)
+        return pod
 
 
 def run(experiment: Experiment, policy: str, seed: int) -> list[ExperimentSample]:
@@ -114,7 +147,7 @@ def run(experiment: Experiment, policy: str, seed: int) -> list[ExperimentSample
     nodes = trace.nodes.take(order)
     pods = arrivals(experiment.spec.arrivals, trace, np.random.default_rng([seed, 0]))
     is_timed = experiment.spec.arrivals.type != "inflated"
-    world = _World(nodes, experiment.chooser(nodes, policy, seed))
+    world = _World(nodes, experiment.chooser(nodes, policy, seed), [pod.priority for pod in pods])
     power = PowerModel()
     capacity = trace.capacity
 
@@ -132,6 +165,7 @@ def run(experiment: Experiment, policy: str, seed: int) -> list[ExperimentSample
             world.pending,
             round(float(power.of(nodes).sum()) / 1000, 3),
             moves,
+            world.evictions,
         )
 
     if is_timed:

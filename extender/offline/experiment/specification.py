@@ -6,7 +6,7 @@ import hashlib
 import importlib
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,16 +23,16 @@ from extender.devices.policies.typical_pods import TypicalPods
 from extender.errors import ConfigurationError
 from extender.framework.policy_fields import Strict
 from extender.offline.experiment.claims import KUBE_SCHEDULER, ClaimChooser
-from extender.offline.experiment.trace import Trace, read_openb
+from extender.offline.experiment.trace import Trace, TracePod, read_openb
 from extender.plugins.device_scoring import POLICY_NAMES
 from extender.policy.faults import Faults
 from extender.policy.library import search_last
 
 _MOST_SEEDS = 10_000
 _MOST_MOVES = 100_000
-_FORMAT = 2
+_FORMAT = 3
 """Changed when runs that were kept by an earlier version must be made again."""
-Metric = Literal["allocated", "fragmentation", "pending", "energy"]
+Metric = Literal["allocated", "fragmentation", "pending", "evictions", "energy"]
 Above0 = Annotated[float, Field(gt=0, le=1e6)]
 
 
@@ -49,6 +49,8 @@ class ArrivalsSpec(Strict):
 
     inflated: the pods are shuffled, and drawn again until the devices asked for exceed `percent` of all devices. None
     leaves. recorded: the pods come and go at the trace's own times. poisson: pods drawn from the trace.
+
+    `priorities` gives priorities to the trace's values of `qos`; all other pods have priority 0.
     """
 
     type: Literal["inflated", "recorded", "poisson"] = "inflated"
@@ -56,11 +58,15 @@ class ArrivalsSpec(Strict):
     pods_per_hour: Above0 = 100.0
     hours: Above0 = 24.0
     lifetime_hours: Above0 = 6.0
+    priorities: Mapping[str, int] = {}
+
+    def priority(self, pod: TracePod) -> int:
+        return self.priorities.get(pod.qos, 0)
 
     @model_validator(mode="after")
     def _fields_of_its_type_only(self) -> Self:
         own = {"inflated": {"percent"}, "poisson": {"pods_per_hour", "hours", "lifetime_hours"}}.get(self.type, set())
-        if others := self.model_fields_set - own - {"type"}:
+        if others := self.model_fields_set - own - {"type", "priorities"}:
             names = ", ".join(sorted(str(type(self).model_fields[name].alias) for name in others))
             raise ValueError(f"type {self.type} takes no {names}")
         return self
@@ -117,6 +123,8 @@ class Experiment:
                     _parts(text, f"policies[{index}]", faults)
             if spec.moves and (spec.arrivals.type, spec.devices) != ("inflated", "columns"):
                 faults.add("moves", "expected arrivals of type inflated, and devices by columns")
+            if spec.arrivals.priorities and spec.devices == "claims":
+                faults.add("arrivals.priorities", "expected devices by columns")
             if len(set(spec.policies)) < len(spec.policies):
                 faults.add("policies", "expected every policy once")
         if faults.messages or spec is None:
@@ -125,7 +133,12 @@ class Experiment:
 
     @cached_property
     def trace(self) -> Trace:
-        return read_openb(*self._files)
+        trace = read_openb(*self._files)
+        known = {pod.qos for pod in trace.pods}
+        if unknown := [name for name in self.spec.arrivals.priorities if name not in known]:
+            named = f"no pod of the trace has the qos {unknown[0]!r}"
+            raise ConfigurationError([f"{self.path}: arrivals.priorities: {named}"])
+        return trace
 
     @cached_property
     def typical_pods(self) -> TypicalPods:

@@ -24,12 +24,13 @@ _MOST = 2**40
 
 
 class TracePod(NamedTuple):
-    """A pod of a trace; its times are seconds, and None where the trace does not say."""
+    """A pod of a trace; its times are seconds, and None where the trace does not say. `qos` may be empty."""
 
     name: str
     ask: DeviceAsk
     created: float | None
     deleted: float | None
+    qos: str = ""
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ def _pod(row: _Row) -> TracePod:
         raise MalformedInput(f"{row.place}: gpu_milli: expected {WHOLE}, because several devices are never shared")
     models = frozenset(filter(None, row.text("gpu_spec").split("|")))
     ask = DeviceAsk(row.number("cpu_milli"), row.number("memory_mib"), milli if count else 0, count, models)
-    return TracePod(row.name("name"), ask, row.seconds("creation_time"), row.seconds("deletion_time"))
+    return TracePod(row.name("name"), ask, row.seconds("creation_time"), row.seconds("deletion_time"), row.text("qos"))
 
 
 def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[_Row]:

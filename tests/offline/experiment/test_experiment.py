@@ -156,7 +156,10 @@ def test_a_users_policy_is_imported_and_its_change_seen(folder: Path, monkeypatc
             "policies: [FGD]\narrivals: {type: recorded}\nmoves: [5]",
             "moves: expected arrivals of type inflated, and devices by columns",
         ),
-        ("policies: [FGD]\nmetrics: [energi]", "metrics[0]: expected allocated or fragmentation or pending or energy"),
+        (
+            "policies: [FGD]\nmetrics: [energi]",
+            "metrics[0]: expected allocated or fragmentation or pending or evictions or energy",
+        ),
     ],
 )
 def test_a_fault_of_the_file_has_its_path(folder: Path, spec: str, fault: str) -> None:
