@@ -150,8 +150,9 @@ class BestDevices(Allocator):
     def _scores(self, free: Ints, size: int, count: int) -> Ints:
         """Returns int64[slot]: the weighted sum of the policies' scores for a device of this size on each slot."""
         nodes = self._columns.nodes.take(np.array([self._row]))
-        nodes.free[0] = free
-        nodes.touch()
+        if not np.array_equal(nodes.free[0], free):
+            nodes.free[0] = free
+            nodes.touch()
         ask = DeviceAsk(*self._resources, size, count if size == WHOLE else 1)
         scores = [part.weight * part.policy.score(nodes, ask)[0] for part in self._parts]
         by_slot = [each for each in scores if each.ndim]

@@ -24,7 +24,7 @@ from extender.devices.inventory import INVENTORIES, NO_DEVICES, PoolView, Views
 from extender.devices.policies.device_nodes import MOST_DEVICES, WHOLE, DeviceNodes, Ints
 from extender.model.quantity import nano
 from extender.table import Table
-from extender.table.journal import RESOURCES, Cursor
+from extender.table.journal import BEGINNING, RESOURCES, Cursor
 from extender.table.node_columns import CPU, MEMORY
 
 NO_SLOT = 0
@@ -103,14 +103,15 @@ class DeviceColumns:
         self._class_of: dict[Hashable, int] = {}
         self._layouts: dict[int, Layout] = {}
         self._sizes: dict[RequestData, Ints] = {}  # empty after a change of `classes`
+        self._seen = BEGINNING
         self._start_over(1)
 
     def _start_over(self, width: int) -> None:
         capacity = self._table.nodes.capacity
         nothing = np.zeros(capacity, np.int64)
         self.nodes = DeviceNodes.empty(np.full(capacity, "", np.object_), nothing, nothing.copy(), nothing.copy())
-        self.nodes.free = np.zeros((capacity, width), np.int64)
-        self.class_of = np.full((capacity, width), NO_SLOT, np.intp)
+        self.nodes.free = np.zeros((capacity, width), np.int64, order="F")
+        self.class_of = np.full((capacity, width), NO_SLOT, np.intp, order="F")
         self._number = np.full(capacity, NO_DEVICES, np.intp)
         self._is_new = True
 
@@ -129,6 +130,8 @@ class DeviceColumns:
 
     def refresh(self) -> None:
         """Applies the table's changes since the last call."""
+        if self._seen == self._table.journal.now:
+            return
         self._devices.refresh()
         if len(self._number) != self._table.nodes.capacity:
             self._start_over(self.nodes.free.shape[1])
@@ -137,11 +140,13 @@ class DeviceColumns:
         moved = np.flatnonzero(number != self._number) if not self._is_new else self._table.nodes.rows
         if touched is None:
             moved = np.flatnonzero(number | self._number)
-        elif touched:
-            moved = np.union1d(moved, np.flatnonzero(np.isin(number, touched)))
-        self._write_devices(moved.tolist())
+        rows = set(moved.tolist())
+        for inventory in touched or ():
+            rows.update(np.flatnonzero(number == inventory).tolist())
+        self._write_devices(sorted(rows))
         self._write_resources()
         self._is_new = False
+        self._seen = self._table.journal.now
 
     def _write_resources(self) -> None:
         changed = self._changed_resources.read()
@@ -172,8 +177,8 @@ class DeviceColumns:
 
     def _widen(self, width: int) -> None:
         more = ((0, 0), (0, width - self.nodes.free.shape[1]))
-        self.nodes.free = np.pad(self.nodes.free, more)
-        self.class_of = np.pad(self.class_of, more, constant_values=NO_SLOT)
+        self.nodes.free = np.asfortranarray(np.pad(self.nodes.free, more))
+        self.class_of = np.asfortranarray(np.pad(self.class_of, more, constant_values=NO_SLOT))
 
     def _pods(self, views: Views) -> Ints:
         pods = np.zeros(MOST_DEVICES + 1, np.int64)

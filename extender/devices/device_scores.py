@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from extender.devices.device_columns import DeviceColumns
+from extender.devices.device_columns import NO_SLOT, DeviceColumns
 from extender.devices.device_requests import ClaimsToAllocate, RequestData
 from extender.devices.policies.device_nodes import WHOLE, Bools, DeviceAsk, DeviceNodes, Ints
-from extender.devices.policies.policy import MAX_SCORE, NEVER, Weighted, best_devices, total
+from extender.devices.policies.policy import MAX_SCORE, NEVER, BestPolicy, Weighted, best_devices, total
 from extender.table.labels import Rows
 
 _MOST_STEPS = 8
@@ -92,17 +92,19 @@ def score_rows(
             taken and taken(index),
             index + 1 < len(steps),
         )
-    if steps:
+    if len(steps) > 1:
         sums //= len(steps)
-    else:
+    if not steps:
         for column, part in zip(sums, parts, strict=True):
             raw = part.policy.score(nodes, DeviceAsk(*resources))
             column[:] = raw if raw.ndim == 1 else raw[:, 0]
     if sees_all:
         sums = sums[:, rows - rows[0]]
-    weights = sum(part.weight for part in parts)
-    scores: Ints = (total(parts, list(sums), np.ones(len(rows), np.bool_)) // weights).clip(0, MAX_SCORE)
-    return scores
+    scores: Ints = total(parts, list(sums), np.ones(len(rows), np.bool_))
+    if (weights := sum(part.weight for part in parts)) > 1:
+        scores //= weights
+    limited: Ints = np.minimum(np.maximum(scores, 0), MAX_SCORE)  # much faster than clip()
+    return limited
 
 
 def _score_step(
@@ -115,32 +117,69 @@ def _score_step(
     is_followed: bool,
 ) -> Ints:
     """Returns int64[part, n]: the scores of one step. If another follows, the slots of this one are then in use."""
-    wanted = step.sizes[classes]
-    fitting = (wanted > 0) & (nodes.free >= wanted)
     asks = step.asks(*resources)
+    wanted, fitting = _fitting(nodes, classes, step, asks)
     columns = np.zeros((len(parts), len(nodes.free)), np.int64)
-    highest = np.full(len(nodes.free), NEVER)
     slots = np.zeros(len(nodes.free), np.intp)
+    highest = np.full(len(nodes.free), NEVER)
     for ask in asks:
         fits = fitting if len(asks) == 1 else fitting & (wanted == ask.milli)
-        rows = np.flatnonzero(np.count_nonzero(fits, axis=1) >= ask.count)
+        rows = np.flatnonzero(fits.any(axis=1) if ask.count == 1 else np.count_nonzero(fits, axis=1) >= ask.count)
         if not len(rows):
             continue
-        is_most = 2 * len(rows) > len(nodes.free)
-        some, fits = (nodes, fits) if is_most else (nodes.view(rows), fits[rows])
-        scores = [part.policy.score(some, ask) for part in parts]
-        best = best_devices(some, fits, scores, parts) if taken is None else taken if is_most else taken[rows]
-        by_part = np.array([each if each.ndim == 1 else each[np.arange(len(best)), best] for each in scores])
-        if is_most:
-            best, by_part = best[rows], by_part[:, rows]
-        sums = np.array([part.weight for part in parts]) @ by_part
-        better = sums > highest[rows]
-        highest[rows[better]] = sums[better]
-        columns[:, rows[better]] = by_part[:, better]
-        slots[rows[better]] = best[better]
+        by_part, best = _score_ask(nodes, rows, ask, fits, parts, taken, is_followed)
+        if len(asks) > 1:
+            sums = np.array([part.weight for part in parts]) @ by_part
+            better = np.flatnonzero(sums > highest[rows])
+            rows, by_part, best = rows[better], by_part[:, better], best[better]
+            highest[rows] = sums[better]
+        columns[:, rows] = by_part
+        slots[rows] = best
     if is_followed:
         _take(nodes, fitting, wanted, step.devices, slots)
     return columns
+
+
+def _score_ask(
+    nodes: DeviceNodes,
+    rows: Rows,
+    ask: DeviceAsk,
+    fits: Bools,
+    parts: Sequence[Weighted],
+    taken: Ints | None,
+    is_followed: bool,
+) -> tuple[Ints, Ints]:
+    """Returns the scores on these rows, int64[part, n], and the slots that give them, int64[n].
+
+    The slots may all be 0 if no step follows, because then nothing reads them.
+    """
+    is_most = 2 * len(rows) > len(nodes.free)  # then scoring all rows is faster than copying some
+    if not is_most:
+        nodes, fits, taken = nodes.view(rows), fits[rows], None if taken is None else taken[rows]
+    slots = np.zeros(len(fits), np.int64)
+    scores: list[Ints] = []
+    if taken is None and not is_followed and sum(isinstance(part.policy, BestPolicy) for part in parts) == 1:
+        policies = [part.policy for part in parts]
+        scores = [
+            policy.best(nodes, ask, fits) if isinstance(policy, BestPolicy) else policy.score(nodes, ask)
+            for policy in policies
+        ]
+    if not scores or any(each.ndim == 2 for each in scores):
+        scores = [part.policy.score(nodes, ask) for part in parts]
+        slots = best_devices(nodes, fits, scores, parts) if taken is None else taken
+    by_part = np.array([each if each.ndim == 1 else each[np.arange(len(slots)), slots] for each in scores])
+    if is_most and len(rows) < len(slots):
+        return by_part[:, rows], slots[rows]
+    return by_part, slots
+
+
+def _fitting(nodes: DeviceNodes, classes: Rows, step: Step, asks: Sequence[DeviceAsk]) -> tuple[Ints, Bools]:
+    """Returns what the step takes of each slot, int64[row, slot], and True where so much is free."""
+    if len(asks) == 1 and step.sizes[NO_SLOT + 1 :].all():  # a slot that does not exist has nothing free
+        milli = np.full(1, asks[0].milli)
+        return np.broadcast_to(milli, nodes.free.shape), nodes.free >= milli
+    wanted = step.sizes.take(classes.T).T
+    return wanted, (wanted > 0) & (nodes.free >= wanted)
 
 
 def _take(nodes: DeviceNodes, fitting: Bools, wanted: Ints, count: int, slots: Rows) -> None:

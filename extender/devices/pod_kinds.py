@@ -35,7 +35,7 @@ class PodKinds:
         self._changed_pods = Cursor(table.pods.changes, RESOURCES)
         self._changed_requests = Cursor(table.journal, RESOURCES)
         self._changed_claims = Cursor(table.journal, ResourceClaim.__name__, DeviceClass.__name__)
-        self._of_row: dict[int, Counter[Kind]] = {}
+        self._of_row: dict[int, dict[str, tuple[PodInfo, Kind]]] = {}  # by UID
         self._counts: Counter[Kind] = Counter()
         self._unresolved: set[int] = set()
         self._devices_of_spec: dict[bytes, Kind] = {}
@@ -84,15 +84,28 @@ class PodKinds:
 
     def _count(self, row: int, infos: Iterable[PodInfo]) -> None:
         """Replaces what was counted on the node in this row."""
+        before = self._of_row.get(row, {})
+        known = before if row not in self._unresolved else {}
         self._unresolved.discard(row)
-        kinds = Counter(self._kind(info, row) for info in infos)
-        before = self._of_row.get(row, Counter())
-        for kind in before.keys() | kinds.keys():
-            self._counts[kind] += kinds[kind] - before[kind]
-            self._changes += abs(kinds[kind] - before[kind])
-            if not self._counts[kind]:
-                del self._counts[kind]
-        self._of_row[row] = kinds
+        now: dict[str, tuple[PodInfo, Kind]] = {}
+        self._of_row[row] = now
+        for info in infos:
+            same = known.get(info.uid)
+            now[info.uid] = same if same and same[0] is info else (info, self._kind(info, row))
+        for pod in before.keys() - now.keys():
+            self._add(before[pod][1], -1)
+        for pod, (_, kind) in now.items():
+            if pod not in before:
+                self._add(kind, 1)
+            elif before[pod][1] != kind:
+                self._add(before[pod][1], -1)
+                self._add(kind, 1)
+
+    def _add(self, kind: Kind, pods: int) -> None:
+        self._changes += 1
+        self._counts[kind] += pods
+        if not self._counts[kind]:
+            del self._counts[kind]
 
     def _kind(self, info: PodInfo, row: int) -> Kind:
         """Returns the kind of the pod. Its CPU is rounded, because pods that are almost alike are of one kind."""

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from extender.runtime.process import GC_THRESHOLDS
-from tests.bench import answers, decisions, loop, neighbours, plans, scale, tenants, verbs, waiting
+from tests.bench import answers, decisions, device_scoring, loop, neighbours, plans, scale, tenants, verbs, waiting
 from tests.bench.report import Table, add_options, progress, publish
 from tests.stock.build import Binaries, BuildError, GoMissingError, build
 
@@ -133,6 +133,20 @@ def measure_tenants(_: Binaries, nodes: list[int]) -> Table:
     return table
 
 
+def device_scoring_table() -> Table:
+    header = ["policy", "nodes of 8 devices", "plain decision", "with the policy", "beyond the plain decision"]
+    return Table("device-scoring", header)
+
+
+def measure_device_scoring(_: Binaries, __: list[int]) -> Table:
+    table = device_scoring_table()
+    for nodes in device_scoring.NODES:
+        for cost in device_scoring.measured(nodes):
+            times = [f"{each:.2f} ms" for each in (cost.plain, cost.scored, cost.beyond)]
+            table.add([cost.policy, f"{nodes:,}", *times], asdict(cost))
+    return table
+
+
 def plan_table() -> Table:
     header = [
         "plans",
@@ -168,11 +182,12 @@ PARTS: dict[str, Callable[[Binaries, list[int]], Table]] = {
     "answers": measure_answers,
     "scale": measure_scale,
     "plan": measure_plans,
+    "device-scoring": measure_device_scoring,
     "tenants": measure_neighbours,
     "large pods": measure_tenants,
 }
-# Ten minutes and 8 GiB; ten minutes; two minutes; half an hour and 8 GiB.
-ON_REQUEST = {"scale", "plan", "tenants", "large pods"}
+# Ten minutes and 8 GiB; ten minutes; two minutes; two minutes; half an hour and 8 GiB.
+ON_REQUEST = "scale", "plan", "device-scoring", "tenants", "large pods"
 
 
 def main() -> None:
@@ -181,7 +196,7 @@ def main() -> None:
         "--part",
         action="append",
         choices=PARTS,
-        help="measure this part alone; may be repeated (default: all but scale, plan, tenants and large pods);"
+        help=f"measure this part alone; may be repeated (default: all but {', '.join(ON_REQUEST)});"
         " plan takes ten minutes at most",
     )
     parser.add_argument("--nodes", action="append", type=int, help=f"may be repeated (default {NODES})")

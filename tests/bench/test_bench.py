@@ -6,7 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import answers, conflicts, decisions, loop, plans, scale, tenants, verbs, waiting, webhook
+from tests.bench import (
+    answers,
+    conflicts,
+    decisions,
+    device_scoring,
+    loop,
+    plans,
+    scale,
+    tenants,
+    verbs,
+    waiting,
+    webhook,
+)
 from tests.bench.device_backlogs import DEVICE_BACKLOGS
 from tests.bench.throughput import MODES, measure
 from tests.bench.workloads import BACKLOGS, DECISIONS, EVICTING, GROUPS, PREEMPTION
@@ -65,6 +77,12 @@ def test_plans_are_counted() -> None:
     assert paper.cases == 2
     assert paper.improved + paper.certified <= 2
     assert plans.large(40, 2, 5).proved == 2
+
+
+def test_device_scoring_is_compared_with_the_plain_decision() -> None:
+    costs = list(device_scoring.measured(12, pods=3))
+    assert [cost.policy for cost in costs] == list(device_scoring.POLICIES)
+    assert min(min(cost.plain, cost.scored) for cost in costs) > 0
 
 
 def test_events_happen_beside_pods_that_wait() -> None:

@@ -135,6 +135,8 @@ def test_fgd_learns_typical_pods_from_the_pods_on_nodes() -> None:
     learned = state.parts()[0]
     assert learned is not part
     assert learned.policy.typical_pods.kinds == {(2000, 500, 1, frozenset()): 1.0}  # type: ignore[attr-defined]  # FGD's
+    table.place(pod_info(make_pod("p").req(cpu="4").resource_claim("c").obj()), "a")
+    assert state.parts()[0].policy.typical_pods.kinds == {(4000, 500, 1, frozenset()): 1.0}  # type: ignore[attr-defined]  # FGD's
     table.take_away(pod_info(make_pod("p").obj()).uid)
     assert state.parts()[0].policy.typical_pods.kinds == {}  # type: ignore[attr-defined]  # FGD's
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from extender.devices.policies.device_nodes import WHOLE, DeviceAsk, DeviceNodes, Ints, truncated
+from extender.devices.policies.device_nodes import WHOLE, Bools, DeviceAsk, DeviceNodes, Floats, Ints, truncated
 from extender.devices.policies.typical_pods import TypicalPods
 
 
@@ -23,7 +23,11 @@ class FGD:
     repeats: bool = True
 
     def score(self, nodes: DeviceNodes, ask: DeviceAsk) -> Ints:
-        after = self.typical_pods.after(nodes, ask)
-        before = self.typical_pods.fragmentation(nodes)
-        drop = (before if after.ndim == 1 else before[:, np.newaxis]) - after
-        return truncated(100 / (1 + np.exp(-drop / WHOLE)))
+        return _scores(self.typical_pods.drop(nodes, ask))
+
+    def best(self, nodes: DeviceNodes, ask: DeviceAsk, fits: Bools) -> Ints:
+        return _scores(self.typical_pods.most_drop(nodes, ask, fits))
+
+
+def _scores(drop: Floats) -> Ints:
+    return truncated(100 / (1 + np.exp(-drop / WHOLE)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -34,6 +34,14 @@ class DevicePolicy(Protocol):
 
         A score by device counts only for a share. For whole devices, every column must be equal.
         """
+
+
+@runtime_checkable
+class BestPolicy(Protocol):
+    """A policy that finds the highest score of each node's devices faster than by scoring every device."""
+
+    def best(self, nodes: DeviceNodes, ask: DeviceAsk, fits: Bools) -> Ints:
+        """Returns int64[row]: the highest score of a device that fits, bool[row, device]; one fits in each row."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,16 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from extender.devices.policies.device_nodes import WHOLE, Columns, DeviceAsk, DeviceNodes, Floats, Ints
+from extender.devices.policies.device_nodes import (
+    MOST_DEVICES,
+    WHOLE,
+    Bools,
+    Columns,
+    DeviceAsk,
+    DeviceNodes,
+    Floats,
+    Ints,
+)
 
 COVERED = 0.95
 """The typical pods are the most frequent kinds of pods that make up this part of all pods."""
@@ -39,62 +48,53 @@ def most_frequent(counts: Mapping[K, int], covered: float = COVERED) -> dict[K, 
     return {kind: count / seen for kind, count in kinds.items()}
 
 
-Prefixes = tuple[Floats, Floats, Floats, Floats, Floats]
+_SCALE = 1 << 32
+"""Shares of typical pods are integers of this unit, so that equal fragmentation is equal in every order of devices."""
+_NOT_FITTING = -(1 << 51)
+"""Less than any drop, in thousandths and the unit of shares."""
 
 
 class _Derived(NamedTuple):
-    """The columns that are kept for each node. The prefixes are sums over the first sizes: float64[row, size + 1].
+    """The columns that are kept for each node.
 
     Attributes:
-        models: the number of the node's model.
-        base: the place in the sums of a node with this model and free CPU.
-        fitting: int64[row, size]: how many devices fit the size.
-        usable: int64[row, size]: what is free on these devices.
-        free: what is free on all devices.
-        fragmentation: what typical pods cannot use.
-        used: what typical pods can use.
-        before: float64[row, device]: the part of a share's result that does not depend on the share.
-        same, lost, devices: prefixes of the shares of typical pods that fit now; of what they lose in all if one device
-            fewer fits; and of the shares of those that fit then.
+        first: the number of the sums for the node's model without any CPU.
+        group: the number of the sums for this model and the node's free CPU.
+        idle: the number of idle devices.
+        usable: the free thousandths that typical pods can use, times `_SCALE`.
     """
 
-    models: Ints
-    base: Ints
-    fitting: Ints
+    first: Ints
+    group: Ints
+    idle: Ints
     usable: Ints
-    free: Ints
-    fragmentation: Floats
-    used: Floats
-    before: Floats
-    same: Floats
-    lost: Floats
-    devices: Floats
-
-    @property
-    def prefixes(self) -> Prefixes:
-        return self.used, self.before, self.same, self.lost, self.devices
 
 
 class TypicalPods:
     """The typical pods, prepared so that the fragmentation costs the same for any number of them.
 
-    Of a typical pod, it matters for a node only if it fits; then all devices of at least its size are usable. So the
-    shares are added up by model, free CPU, size and number of devices of that size; a node looks its sums up.
+    A typical pod that asks for a share can use every device with so much free, whatever the other devices have. A pod
+    that asks for whole devices can use all idle ones if there are enough. So what typical pods can use of a node is a
+    sum over its devices, plus a term for its number of idle devices. Both are looked up by a group: the node's model
+    and which typical pods its free CPU is enough for.
 
     Attributes:
-        kinds: the kinds of pods with their shares.
+        kinds: the kinds of pods with their shares. Only whole devices are asked for in numbers.
     """
 
     def __init__(self, shares: Mapping[Kind, float]) -> None:
         self.kinds = dict(shares)
-        kinds = [(kind, share) for kind, share in shares.items() if kind[2]]
-        self._asking = kinds
-        self._cpus = np.unique(np.array([cpu for (cpu, _, _, _), _ in kinds], np.int64))
-        self._sizes = np.unique(np.array([milli for (_, milli, _, _), _ in kinds], np.int64))
-        self._most = max((count for (_, _, count, _), _ in kinds), default=0)
-        self._rank = np.searchsorted(self._sizes, np.arange(WHOLE + 1), side="right")
-        self._models: dict[str, int] = {}
-        self._sums = np.zeros((0, len(self._cpus) + 1, len(self._sizes), self._most + 1))
+        self._asking = [(kind, round(share * _SCALE)) for kind, share in shares.items() if kind[2]]
+        self._cpus = np.unique(np.array([cpu for (cpu, _, _, _), _ in self._asking], np.int64))
+        self._most = max((count for (_, _, count, _), _ in self._asking), default=0)
+        self._first: dict[str, int] = {}
+        sizes = np.unique(np.array([kind[1] for kind, _ in self._asking if kind[1] < WHOLE], np.int64))
+        self._rank = sizes.searchsorted(np.arange(WHOLE + 1), side="right")
+        # The pods that use a device with so much free, int64[group, rank], as parts of _SCALE. And what is used of so
+        # many idle devices by pods that ask for whole ones, int64[group, devices], in thousandths times _SCALE.
+        self._shares = np.zeros((0, len(sizes) + 1), np.int64)
+        self._of_idle = np.zeros((0, max(self._most, MOST_DEVICES) + 1), np.int64)
+        self._of_last_idle = self._of_idle.copy()  # the part of the last of so many idle devices
 
     @classmethod
     def of(cls, asks: Iterable[DeviceAsk]) -> TypicalPods:
@@ -103,84 +103,114 @@ class TypicalPods:
 
     def fragmentation(self, nodes: DeviceNodes) -> Floats:
         """Returns float64[row]: the free thousandths that the typical pods cannot use."""
-        fragmentation: Floats = _Derived(*nodes.derived(self, self._derive)).fragmentation
+        fragmentation: Floats = nodes.free.sum(axis=1) - self._kept(nodes).usable / _SCALE
         return fragmentation
 
-    def after(self, nodes: DeviceNodes, ask: DeviceAsk) -> Floats:
-        """Returns the fragmentation with the pod in place.
+    def drop(self, nodes: DeviceNodes, ask: DeviceAsk) -> Floats:
+        """Returns by how much the fragmentation falls if the pod is placed.
 
         For a share: float64[row, device], for each device. Else float64[row]: a pod takes the first idle devices.
         The value is meaningless where the pod does not fit.
         """
-        derived = _Derived(*nodes.derived(self, self._derive))
-        base = self._base(derived.models, nodes.free_cpu - ask.cpu)
+        drop: Floats = (self._drop_by_device(nodes, ask).T if ask.is_shared else self._drop(nodes, ask)) / _SCALE
+        return drop
+
+    def most_drop(self, nodes: DeviceNodes, ask: DeviceAsk, fits: Bools) -> Floats:
+        """Returns float64[row]: the highest `drop` of the devices that fit, bool[row, device]."""
         if not ask.is_shared:
-            sums = self._sums_of(base, derived.fitting - ask.count)
-            result: Floats = derived.free - ask.total - ((derived.usable - ask.total) * sums).sum(axis=1)
-            return result
-        by_device = self._with_share(nodes.free, derived.free, derived.prefixes, ask.milli)
+            return self.drop(nodes, ask)
+        above_0 = self._drop_by_device(nodes, ask, -_NOT_FITTING)
+        above_0 *= fits.T  # much faster than a choice for each element
+        most: Floats = (above_0.max(axis=0) + _NOT_FITTING) / _SCALE
+        return most
+
+    def _drop(self, nodes: DeviceNodes, ask: DeviceAsk) -> Ints:
+        """Returns int64[row]: the drop, times `_SCALE`, for whole devices or none."""
+        kept = self._kept(nodes)
+        group = self._group(kept.first, nodes.free_cpu - ask.cpu)
+        usable = kept.usable.copy()
         # Other typical pods fit where the pod takes so much CPU that fewer of them do.
-        if len(moved := np.flatnonzero(base != derived.base)):
-            prefixes = self._prefixes(nodes.free[moved], base[moved], derived.fitting[moved], derived.usable[moved])
-            by_device[moved] = self._with_share(nodes.free[moved], derived.free[moved], prefixes, ask.milli)
-        return by_device
+        moved = np.flatnonzero(group != kept.group)
+        usable[moved] = self._usable(nodes.free[moved], group[moved], kept.idle[moved])
+        if ask.count:
+            place = group * self._of_idle.shape[1] + kept.idle
+            usable -= ask.total * self._shares[:, -1].take(group)
+            usable += self._of_idle.take(np.maximum(place - ask.count, 0)) - self._of_idle.take(place)
+        drop: Ints = usable - kept.usable + ask.total * _SCALE
+        return drop
 
-    def _with_share(self, free: Ints, total: Ints, prefixes: Prefixes, milli: int) -> Floats:
-        """Returns float64[row, device]: the fragmentation after a share of each device is taken.
+    def _drop_by_device(self, nodes: DeviceNodes, ask: DeviceAsk, more: int = 0) -> Ints:
+        """Returns int64[device, row]: the drop, times `_SCALE`, if the share is taken from each device; plus `more`."""
+        kept = self._kept(nodes)
+        free = nodes.free.T
+        group = self._group(kept.first, nodes.free_cpu - ask.cpu)
+        before = self._used(free, group)
+        drop = self._used(free - ask.milli, group)
+        drop -= before
+        idle = group * self._of_idle.shape[1] + kept.idle
+        usable = before.sum(axis=0)
+        usable += self._of_idle.take(idle)
+        usable -= kept.usable
+        usable += ask.milli * _SCALE + more
+        drop += usable
+        drop -= (free == WHOLE) * self._of_last_idle.take(idle)
+        return drop
 
-        Only one device changes. Sizes up to what is left on it lose the share; sizes between that and what was free
-        lose the device. So sums over the first sizes give the result.
-        """
-        used, before, same, lost, devices = prefixes
-        rows = (np.arange(len(free)) * (len(self._sizes) + 1))[:, np.newaxis]
-        left = rows + self._rank[np.maximum(free - milli, 0)]
-        by_device: Floats = (milli * same + lost).take(left) - free * devices.take(left) + before
-        by_device += (total - milli - used)[:, np.newaxis]
-        return by_device
+    def _kept(self, nodes: DeviceNodes) -> _Derived:
+        return _Derived(*nodes.derived(self, self._derive))
 
     def _derive(self, nodes: DeviceNodes) -> Columns:
-        models = np.array([self._number(model) for model in nodes.models.tolist()], np.int64)
-        fits = nodes.free[:, :, np.newaxis] >= self._sizes
-        fitting = np.count_nonzero(fits, axis=1)
-        usable = (nodes.free[:, :, np.newaxis] * fits).sum(axis=1)
-        free = nodes.free.sum(axis=1)
-        base = self._base(models, nodes.free_cpu)
-        prefixes = self._prefixes(nodes.free, base, fitting, usable)
-        return _Derived(models, base, fitting, usable, free, free - prefixes[0], *prefixes)
+        first = np.array([self._first_group(model) for model in nodes.models.tolist()], np.int64)
+        if nodes.free.shape[1] >= self._of_idle.shape[1]:
+            self._widen(nodes.free.shape[1] + 1)
+        group = self._group(first, nodes.free_cpu)
+        idle = (nodes.free == WHOLE).sum(axis=1)
+        return _Derived(first, group, idle, self._usable(nodes.free, group, idle))
 
-    def _prefixes(self, free: Ints, base: Ints, fitting: Ints, usable: Ints) -> Prefixes:
-        same, fewer = self._sums_of(base, fitting), self._sums_of(base, fitting - 1)
-        lost, devices = _sums_of_first((fewer - same) * usable), _sums_of_first(fewer)
-        places = (np.arange(len(free)) * (len(self._sizes) + 1))[:, np.newaxis] + self._rank[free]
-        before = free * devices.take(places) - lost.take(places)
-        return (same * usable).sum(axis=1), before, _sums_of_first(same), lost, devices
+    def _usable(self, free: Ints, group: Ints, idle: Ints) -> Ints:
+        """Returns int64[row]: the thousandths that typical pods can use, times `_SCALE`."""
+        usable: Ints = self._used(free.T, group).sum(axis=0)
+        usable += self._of_idle.take(group * self._of_idle.shape[1] + idle)
+        return usable
 
-    def _base(self, models: Ints, cpu: Ints) -> Ints:
-        """Returns int64[row]: the place in the sums of a node with this model and free CPU."""
-        places: Ints = models * (len(self._cpus) + 1) + np.searchsorted(self._cpus, cpu, side="right")
-        return places * (len(self._sizes) * (self._most + 1))
+    def _used(self, free: Ints, group: Ints) -> Ints:
+        """Returns int64[device, row]: the thousandths that pods with shares can use, times `_SCALE`."""
+        places = self._rank.take(free)
+        places += group * self._shares.shape[1]
+        used: Ints = self._shares.take(places)
+        used *= free
+        return used
 
-    def _sums_of(self, base: Ints, fitting: Ints) -> Floats:
-        """Returns float64[row, size]: the shares of the pods of each size that fit, if so many devices fit the size."""
-        by_size = np.arange(len(self._sizes)) * (self._most + 1)
-        sums: Floats = self._sums.take(base[:, np.newaxis] + by_size + fitting.clip(0, self._most))
-        return sums
+    def _group(self, first: Ints, cpu: Ints) -> Ints:
+        """Returns int64[row]: the number of the sums for a node with this free CPU."""
+        groups: Ints = self._cpus.searchsorted(cpu, side="right")
+        groups += first
+        return groups
 
-    def _number(self, model: str) -> int:
-        number = self._models.get(model)
-        if number is None:
-            number = self._models[model] = len(self._models)
-            sums = np.zeros(self._sums.shape[1:])
+    def _first_group(self, model: str) -> int:
+        first = self._first.get(model)
+        if first is None:
+            first = self._first[model] = len(self._shares)
+            shares = np.zeros((len(self._cpus) + 1, self._shares.shape[1]), np.int64)
+            whole = np.zeros((len(self._cpus) + 1, self._of_idle.shape[1]), np.int64)
             for (cpu, milli, count, models), share in self._asking:
                 if not models or model in models:
-                    rank = np.searchsorted(self._cpus, cpu) + 1
-                    sums[rank:, np.searchsorted(self._sizes, milli), count:] += share
-            self._sums = np.concatenate([self._sums, sums[np.newaxis]])
-        return number
+                    rank = self._cpus.searchsorted(cpu) + 1
+                    if milli < WHOLE:
+                        shares[rank, self._rank[milli]] += share
+                    else:
+                        whole[rank, count] += share
+            of_idle = whole.cumsum(axis=0).cumsum(axis=1) * (WHOLE * np.arange(whole.shape[1]))
+            self._shares = np.concatenate([self._shares, shares.cumsum(axis=0).cumsum(axis=1)])
+            self._set_of_idle(np.concatenate([self._of_idle, of_idle]))
+        return first
 
+    def _widen(self, width: int) -> None:
+        """Makes room for nodes with more devices; a further idle device contributes as much as those before."""
+        devices = self._of_idle.shape[1] - 1
+        more = self._of_idle[:, -1:] // devices * np.arange(devices + 1, width)
+        self._set_of_idle(np.concatenate([self._of_idle, more], axis=1))
 
-def _sums_of_first(values: Floats) -> Floats:
-    """Returns float64[row, size + 1]: the sums of the first 0, 1, 2, ... values of each row."""
-    prefixes = np.zeros((len(values), values.shape[1] + 1))
-    np.cumsum(values, axis=1, out=prefixes[:, 1:])
-    return prefixes
+    def _set_of_idle(self, of_idle: Ints) -> None:
+        self._of_idle = of_idle
+        self._of_last_idle = np.diff(of_idle, axis=1, prepend=0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from extender.devices.policies.fgd import FGD
 from extender.devices.policies.gpu_clustering import GpuClustering
 from extender.devices.policies.gpu_packing import GpuPacking
 from extender.devices.policies.least_allocated import LeastAllocated
-from extender.devices.policies.policy import DevicePolicy, Weighted, device_priority
+from extender.devices.policies.policy import NEVER, DevicePolicy, Weighted, device_priority
 from extender.devices.policies.pwr import PWR
 from extender.devices.policies.typical_pods import TypicalPods, kind_of, most_frequent
 from extender.snapshots.objects import to_pod
@@ -185,6 +186,20 @@ def test_fragmentation_and_fgd_are_the_papers(free: list[int], ask: DeviceAsk, t
             drop = before - fragmentation(after, 21_000 - ask.cpu, "T4", typical)
             score = scores[0, device] if ask.is_shared else scores[0]
             assert score == pytest.approx(100 / (1 + math.exp(-drop / 1000)), abs=1)
+    fits = state.free >= max(ask.milli, 1)
+    best = scores if scores.ndim == 1 else np.where(fits, scores, NEVER).max(axis=1)
+    assert FGD(learned).best(state, ask, fits).tolist() == best.tolist()
+
+
+def test_the_fragmentation_of_a_node_with_more_devices_than_others() -> None:
+    """The first table is made for nodes with few devices; later ones may have more."""
+    learned = TypicalPods({kind_of(ONE): 0.5, kind_of(TWO_T4): 0.5})
+    assert learned.fragmentation(nodes([1000, 300])).tolist() == [300 + 0.5 * 1000]
+    wide = nodes([1000] * 39 + [300], models=["A10"])
+    assert learned.fragmentation(wide).tolist() == [300 + 0.5 * 39_000]
+    assert learned.drop(wide, ONE).tolist() == [500]
+    assert placed(FGD(learned), wide, replace(ONE, count=40)) is None
+    assert FGD(learned).score(nodes([1000]), replace(ONE, count=40)).shape == (1,)
 
 
 @pytest.mark.parametrize("name", [name for name in POLICIES if name != "Random"])
