@@ -35,7 +35,7 @@ from extender.table.labels import Rows
 
 NAME = "DeviceScoring"
 _MOST_STATES = 16
-PolicyName = Literal["FirstFit", "BestFit", "DotProd", "GpuClustering", "GpuPacking", "FGD", "PWR"]
+PolicyName = Literal["FirstFit", "BestFit", "DotProd", "GpuClustering", "GpuPacking", "FGD", "CpuBalance", "PWR"]
 POLICY_NAMES: Sequence[str] = get_args(PolicyName)
 
 
@@ -100,7 +100,7 @@ class DeviceScoringArgs(Arguments):
     resources: tuple[DeviceResourceSpec, ...] = ()
     """The devices that the policies see; by default those of every driver."""
     typical_pods: tuple[TypicalPodSpec, ...] = ()
-    """The pods that FGD keeps devices for; by default the most frequent kinds of pods on the nodes."""
+    """The pods that FGD and CpuBalance keep devices for; by default the most frequent kinds of pods on the nodes."""
 
     @model_validator(mode="after")
     def _names_differ(self) -> Self:
@@ -218,7 +218,7 @@ class _State:
     def parts(self) -> Sequence[Weighted]:
         """Returns the policies, with the typical pods of now."""
         typical = self._typical
-        if self._kinds is not None and any(name == "FGD" for name, _ in self._given):
+        if self._kinds is not None and any(name in ("FGD", "CpuBalance") for name, _ in self._given):
             typical = self._kinds.typical()
         if not self._parts or typical is not self._typical:
             self._typical = typical

@@ -8,6 +8,7 @@ from types import MappingProxyType
 import numpy as np
 
 from extender.devices.policies.best_fit import BestFit
+from extender.devices.policies.cpu_balance import CpuBalance
 from extender.devices.policies.dot_prod import DotProd
 from extender.devices.policies.fgd import FGD
 from extender.devices.policies.first_fit import FirstFit
@@ -29,6 +30,7 @@ POLICIES: Mapping[str, Build] = MappingProxyType(
         "GpuPacking": lambda _typical, _seed: GpuPacking(),
         "LeastAllocated": lambda _typical, _seed: LeastAllocated(),
         "FGD": lambda typical, _seed: FGD(typical),
+        "CpuBalance": lambda typical, _seed: CpuBalance(typical),
         "PWR": lambda _typical, _seed: PWR(),
         "Random": lambda _typical, seed: Random(np.random.default_rng(seed)),
     }

@@ -80,10 +80,15 @@ class TypicalPods:
 
     Attributes:
         kinds: the kinds of pods with their shares. Only whole devices are asked for in numbers.
+        cpu_per_thousandth: the mean millicores that those with devices request for each thousandth of a device.
     """
 
     def __init__(self, shares: Mapping[Kind, float]) -> None:
         self.kinds = dict(shares)
+        milli = sum(share * milli * count for (_, milli, count, _), share in shares.items())
+        self.cpu_per_thousandth = (
+            sum(share * kind[0] for kind, share in shares.items() if kind[2]) / milli if milli else 0.0
+        )
         self._asking = [(kind, round(share * _SCALE)) for kind, share in shares.items() if kind[2]]
         self._cpus = np.unique(np.array([cpu for (cpu, _, _, _), _ in self._asking], np.int64))
         self._most = max((count for (_, _, count, _), _ in self._asking), default=0)

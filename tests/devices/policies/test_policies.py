@@ -15,6 +15,7 @@ from extender import Cluster
 from extender.devices.policies.best_fit import BestFit
 from extender.devices.policies.catalog import POLICIES
 from extender.devices.policies.chooser import Choice, DeviceChooser
+from extender.devices.policies.cpu_balance import CpuBalance
 from extender.devices.policies.device_nodes import DeviceAsk, DeviceNodes, Ints
 from extender.devices.policies.fgd import FGD
 from extender.devices.policies.gpu_clustering import GpuClustering
@@ -127,6 +128,15 @@ def test_pwr_counts_devices_that_wake_and_sockets_that_fill() -> None:
     state.free_cpu[0] -= 31_500
     # Either way a second socket starts (105 W more); device 0 wakes (120 W more).
     assert PWR().score(state, HALF).tolist() == [[-225, -105]]
+
+
+def test_cpu_balance_spares_a_node_whose_cpu_runs_out_before_its_devices() -> None:
+    """Typical pods request 1.5 millicores for each thousandth, so node 0 has just enough for both of its devices."""
+    state = nodes([1000, 1000], [1000, 1000])
+    state.free_cpu[:] = [3000, 9000]
+    assert CpuBalance(TYPICAL).score(state, HALF).tolist() == [45, 50]
+    assert CpuBalance(TYPICAL).score(state, TWO_T4).tolist() == [50, 50]
+    assert CpuBalance(TypicalPods({})).score(state, HALF).tolist() == [50, 50]
 
 
 def test_the_typical_pods_are_the_most_frequent() -> None:

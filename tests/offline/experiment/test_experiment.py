@@ -219,7 +219,7 @@ def test_names_are_public() -> None:
 def test_claims_are_decided_by_the_engine(folder: Path) -> None:
     """The engine and the columns agree about the policies that have no ties to break."""
     arrivals = "arrivals: {type: inflated, percent: 200}\n"
-    more = f"policies: [BestFit, FGD]\n{arrivals}"
+    more = f"policies: [BestFit, FGD, FGD+CpuBalance]\n{arrivals}"
     columns = experiment(written(folder, more)).policies
     assert experiment(written(folder, f"{more}devices: claims\n")).policies == columns
     result = experiment(
