@@ -234,6 +234,7 @@ class RelaxedProblem:
     def fewest_exactly(self, pods: PodClass, most: int, count: int = 1) -> Ints:
         """Returns the same as `fewest`, but improved where all sets of up to `most` pods can be tried."""
         needed = self.fewest(pods, count)
+        most = min(most, UNREACHABLE - 1)
         for place in np.flatnonzero((needed > 0) & (needed <= most)).tolist():
             while needed[place] <= most and self._is_enough(pods, place, int(needed[place]), count) is False:
                 needed[place] += 1

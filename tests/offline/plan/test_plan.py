@@ -235,6 +235,17 @@ def test_a_cluster_without_room_is_short_of_an_amount() -> None:
     assert plan.reason == "the cluster is short of 1 cpu even if every movable pod goes"
 
 
+def test_the_solver_proves_that_two_pods_do_not_fit_at_once() -> None:
+    """Sums leave room for both, but only node a can take one."""
+    pytest.importorskip("highspy")
+    small = make_node("small").capacity(cpu="2", pods="10").obj()
+    pods = [make_pod(name).req(cpu="3").obj() for name in ("p0", "p1")]
+    running = [web("w1", "a").obj(), daemon("d", "b").obj()]
+    plan = planned(*NODES[:2], small, *running, *pods, pods=("default/p0", "default/p1"))
+    assert (plan.outcome, len(plan.moves), plan.smallest) == ("partial", 1, True)
+    assert plan.reason is not None and "the solver has proved it" in plan.reason
+
+
 def test_too_few_moves_are_allowed() -> None:
     pytest.importorskip("highspy")
     running = [web(f"{node}{number}", node, "1").obj() for node in "abc" for number in range(2)]
