@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 
 from extender.devices.allocations import Devices, devices_of
-from extender.devices.allocator import keeps_away, remaining_counters
+from extender.devices.allocator import consumed_amounts, keeps_away, remaining_counters
 from extender.devices.cel.device_selectors import SelectorError, matches
 from extender.devices.device import Amounts, CounterKey, DeviceID, PoolDevice, qualified
-from extender.devices.device_requests import CapacityError, RequestData, consumed
+from extender.devices.device_requests import AllocationError, RequestData
 from extender.devices.device_totals import AllocatedState
 from extender.devices.inventory import INVENTORIES, NO_DEVICES, PoolView, Views
 from extender.devices.policies.device_nodes import MOST_DEVICES, WHOLE, DeviceNodes, Ints
@@ -279,19 +279,15 @@ class DeviceColumns:
         """
         if any(keeps_away(taint, request.tolerations) for taint in device.taints):
             return 0
-        allocated = self._devices.allocated
-        domain = device.id.driver if allocated.behaviours.capacities_have_domains else None
-        capacity = device.spec.capacity or {}
         try:
             if not all(matches(expression, device) for _, _, expression in request.selectors):
                 return 0
-            amounts = consumed(request.capacity, capacity, fractional=allocated.fractional, domain=domain)
-        except (SelectorError, CapacityError):
+            amounts = consumed_amounts(request, device, self._devices.allocated)
+        except (SelectorError, AllocationError):
             return 0
         if amounts is None:
             return 0
-        size = share_size(device, amounts, resource) if device.shareable else part
-        return size if size <= WHOLE else 0
+        return share_size(device, amounts, resource) if device.shareable else part
 
 
 def share_size(device: PoolDevice, amounts: Amounts, resource: DeviceResource) -> int:

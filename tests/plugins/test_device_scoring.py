@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 
+from extender.devices.device_requests import claim_data
+from extender.devices.device_scores import steps_of
 from extender.devices.policies.typical_pods import TypicalPods
 from extender.engine.decide import SchedulingCycle
 from extender.engine.decision import Chosen
 from extender.errors import ConfigurationError
 from extender.framework.find_fit import score
 from extender.framework.profile import Profile
+from extender.model.devices import DeviceClass, ResourceClaim
 from extender.plugins.device_scoring import _States, device_scoring_of, scored_by_first_fit
 from extender.policy.faults import Faults
 from extender.policy.library import Library, OnlyInTree
@@ -208,6 +211,17 @@ def test_the_webhook_scores_the_devices_that_kube_scheduler_takes() -> None:
     rows = table.nodes.rows
     assert score(profile, pod, table, rows).total.tolist() == [0, 100]
     assert score(scored_by_first_fit(profile), pod, table, rows).total.tolist() == [100, 100]
+
+
+@pytest.mark.parametrize(("memory", "steps"), [("40Gi", 1), ("41Gi", 0)])
+def test_no_policy_counts_on_a_whole_device_that_is_too_small(memory: str, steps: int) -> None:
+    device = make_device("gpu-0", {}, {"memory": "40Gi"})
+    table = table_of(CLASS, *nodes("a"), make_resource_slice("a", GPU, device), memory_claim("c", memory))
+    scoring = device_scoring_of(profile_with(only("BestFit")))
+    assert scoring is not None
+    [claim] = table.objects.all(ResourceClaim).values()
+    data = claim_data(0, claim, table.objects.all(DeviceClass))
+    assert len(steps_of(table.reader(_States).of(scoring).columns, (data,))) == steps
 
 
 def test_devices_of_other_drivers_are_not_seen() -> None:
