@@ -68,8 +68,8 @@ class LoopPorts:
     """The objects through which the loop writes to the API server, and the threads that run its tasks.
 
     Attributes:
-        binders: run the binding cycles of pods that need only a Binding.
-        pre_binders: run the binding cycles of pods that may have to wait, for example for users' rules.
+        binders: run the binding cycles that only wait for the API server.
+        pre_binders: run the binding cycles with users' rules, and the end of those that waited.
         preemptors: carry out preemptions, and undo what was done for pods that waited in vain.
     """
 

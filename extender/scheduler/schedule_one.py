@@ -105,6 +105,11 @@ class AssumedPod:
         return not (awaits or self.reservations or self.pre_bind or self.post_bind)
 
     @property
+    def calls_users_rules(self) -> bool:
+        """True if users' rules run until the pod is bound, or if the bind fails; they may block the calling thread."""
+        return bool(self.permit is not None or self.pre_bind or self.post_bind)
+
+    @property
     def waits_at_permit(self) -> bool:
         return self.quorum is not None or bool(self.permit is not None and self.permit.pending)
 
@@ -258,8 +263,8 @@ class PodScheduler:
     """Assumes each pod on a node, and hands it to a binding cycle.
 
     Attributes:
-        binders: run the binding cycles of pods that need only their Binding.
-        pre_binders: threads for all other binding cycles, which may wait for users' rules.
+        binders: run the binding cycles that only wait for the API server.
+        pre_binders: threads for binding cycles with users' rules, and for the end of those that waited.
         limit: the time limit of a decision, from refreshing the table to the choice of a node or of victims.
         submitted: the UIDs of the pods whose binding cycle was started in the current attempt.
     """
@@ -305,7 +310,8 @@ class PodScheduler:
             binding.go_on(binding.wait_at_permit, assumed)
         else:
             binding.waiting.enter(assumed.pod.info)
-            self.pre_binders.submit(lambda: binding.go_on(binding.pre_bind, assumed))
+            workers = self.pre_binders if assumed.calls_users_rules else self.binders
+            workers.submit(lambda: binding.go_on(binding.pre_bind, assumed))
 
     def begin(self, entity: Entity) -> Deadline:
         """Returns the deadline of an attempt that starts now: it gives way to others after its slice of time."""

@@ -28,7 +28,7 @@ from tests.builders import (
     make_storage_class,
     with_allocation,
 )
-from tests.scheduler.world import NAME, World
+from tests.scheduler.world import NAME, Later, World
 
 replace = msgspec.structs.replace
 GPU = "gpu.example.com"
@@ -94,6 +94,14 @@ def test_the_claim_is_allocated_and_reserved_and_the_pod_bound() -> None:
     assert world.node_of("p") == "n1"
     assert standing(world) == (["gpu-0"], ["p"])
     assert (pending(world), taken(world), world.cache.overview().assumed) == ([], {"gpu-0"}, [])
+
+
+def test_a_claim_is_written_while_users_rules_keep_all_their_threads() -> None:
+    world = World(
+        node("n1"), CLASS, make_resource_slice("n1", GPU, "gpu-0"), wanted("c"), pod("p", "c"), pre_binders=Later()
+    )
+    world.settle()
+    assert (world.node_of("p"), standing(world)) == ("n1", (["gpu-0"], ["p"]))
 
 
 def test_a_device_is_taken_from_the_decision_on() -> None:
