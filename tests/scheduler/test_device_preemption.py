@@ -16,6 +16,7 @@ from extender.errors import OutcomeUnknown, Refused
 from extender.framework.profile import Profile, Profiles
 from extender.model.devices import ResourceClaim, ResourceClaimStatus
 from extender.model.pod import Pod
+from extender.model.quantity import nano
 from extender.plugins.dynamic_resources import DynamicResourcesFilter
 from extender.plugins.registry import default_profile
 from extender.policy.faults import Faults
@@ -303,19 +304,50 @@ def test_without_the_option_a_gang_evicts_no_pod_for_devices() -> None:
     assert evicted(world) == []
 
 
+SHARED = make_device("shared", {}, {"memory": "40Gi"}, allowMultipleAllocations=True)
+
+
 class Preempting(RuleBasedStateMachine):
-    """Pods with claims come and go, binds fail or get no answer, the loop restarts, the claim controller is slow."""
+    """Pods with claims come and go, binds fail or get no answer, the loop restarts, the claim controller is slow.
+
+    Two nodes have whole devices, the third one a device to share, which a claim may also take as a whole. Pods of the
+    lowest priority have all but 15 GiB of that when it begins.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = world_of(*gpus("n1", "a", "b"), *gpus("n2", "c"))
+        self.world = world_of(*gpus("n1", "a", "b"), *gpus("n2", "c"), node("n3", cpu="64"))
+        self.world.put(make_resource_slice("n3", GPU, SHARED))
         self.names = 0
+        self.lives = 0
+        self.create(0, count=2)
+        self.create(0, count=1)
+        self.create_sharer(0, gib=25)
 
     @rule(priority=st.integers(0, 3), count=st.integers(1, 2))
     def create(self, priority: int, count: int) -> None:
+        self._create(priority, count=count)
+
+    @rule(priority=st.integers(0, 3), gib=st.sampled_from([5, 15, 25]))
+    def create_sharer(self, priority: int, gib: int) -> None:
+        self._create(priority, capacity={"requests": {"memory": f"{gib}Gi"}})
+
+    def _create(self, priority: int, **request: Any) -> None:
         self.names += 1
-        for each in using(f"p{self.names}", priority, count):
-            self.world.put(each)
+        self.world.put(make_claim(f"c{self.names}", make_request("gpu", "gpu", **request)))
+        self._create_user(priority, f"c{self.names}")
+
+    @rule(priority=st.integers(0, 3), data=st.data())
+    def create_user_of_a_claim(self, priority: int, data: st.DataObject) -> None:
+        """Creates a pod that uses the claim of an earlier one."""
+        claims = [obj.name for obj in self.world.objects.values() if isinstance(obj, ResourceClaim)]
+        if claims:
+            self.names += 1
+            self._create_user(priority, data.draw(st.sampled_from(claims)))
+
+    def _create_user(self, priority: int, claim: str) -> None:
+        self.world.put(pod(f"p{self.names}").resource_claim(claim).priority(priority))
+        self.world.settle()
 
     @rule(fault=st.sampled_from([Refused("full", 500), OutcomeUnknown("reset")]))
     def fail(self, fault: Exception) -> None:
@@ -323,6 +355,7 @@ class Preempting(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([1, 5, 40]))
     def go_on(self, seconds: int) -> None:
+        """After 40 s, an assumed pod has expired."""
         self.world.settle()
         self.world.pass_time(seconds)
 
@@ -343,26 +376,33 @@ class Preempting(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         objects = list(self.world.objects.values())
-        self.world = world_of()
+        self.lives += 1
+        self.world = World(CLASS, profile=preempting(), seed=self.lives)  # the ids of shares must not repeat
         for obj in objects:
             self.world.put_object(obj)
         self.world.watch()
         self.world.leftovers.clean_up()
 
     @invariant()
-    def no_device_is_allocated_twice(self) -> None:
+    def no_device_is_overbooked(self) -> None:
         claims = [obj for obj in self.world.objects.values() if isinstance(obj, ResourceClaim) and obj.allocation]
         results = [each for claim in claims if claim.allocation for each in claim.allocation.results]
-        taken = Counter((each.pool, each.device) for each in results)
-        assert all(number == 1 for number in taken.values()), taken
+        whole = Counter((each.pool, each.device) for each in results if each.share_id is None)
+        assert all(number == 1 for number in whole.values()), whole
+        shares = [each for each in results if each.share_id is not None]
+        assert {each.device for each in shares} <= {"shared"}
+        assert len({each.share_id for each in shares}) == len(shares)
+        assert sum(nano((each.consumed_capacity or {})["memory"]) for each in shares) <= nano("40Gi")
 
     @invariant()
     def a_bound_pod_has_its_devices(self) -> None:
         for obj in self.world.objects.values():
             if isinstance(obj, Pod) and obj.node_name:
-                claim = claim_of(self.world, obj.name)
+                [name] = [each.resource_claim_name for each in obj.spec.resource_claims or ()]
+                claim = claim_of(self.world, str(name))
                 assert claim.allocation is not None
                 assert claim.is_reserved_for(obj.uid)
+                assert {each.pool for each in claim.allocation.results} == {obj.node_name}
 
     def teardown(self) -> None:
         """In the end, no device stays with a pod that is gone or waits, and none is free while a pod waits for it."""
@@ -373,14 +413,20 @@ class Preempting(RuleBasedStateMachine):
             deallocate(self.world)
             self.world.settle()
             self.world.leftovers.release_leaked()
-        placed = {obj.uid for obj in self.world.objects.values() if isinstance(obj, Pod) and obj.node_name}
+        placed = self._placed()
         for obj in self.world.objects.values():
             if isinstance(obj, ResourceClaim) and obj.allocation is not None:
                 assert {user.uid for user in obj.status.reserved_for or ()} <= placed, obj.name
+        self.restart()
+        self.go_on(60)
+        assert self._placed() == placed
+
+    def _placed(self) -> set[str]:
+        return {obj.uid for obj in self.world.objects.values() if isinstance(obj, Pod) and obj.node_name}
 
 
 TestPreempting = Preempting.TestCase
-TestPreempting.settings = settings(max_examples=12, stateful_step_count=20, deadline=None)
+TestPreempting.settings = settings(max_examples=15, stateful_step_count=25, deadline=None)
 
 
 # ---- what explain says beforehand
