@@ -12,7 +12,7 @@ from statistics import median
 
 from tests.bench.device_backlogs import DEVICE_BACKLOGS
 from tests.bench.report import Table, add_options, progress, publish
-from tests.bench.throughput import MODES, Throughput, measure
+from tests.bench.throughput import FOR_DEVICES, MODES, Throughput, measure
 from tests.bench.workloads import (
     BACKLOGS,
     EVICTING,
@@ -40,7 +40,9 @@ TITLES: Mapping[str, str] = {
     "noop-full": "no-op in Go, whole nodes",
     "full": "ours, whole nodes",
     "loop": "own loop",
+    "loop-fgd": "own loop, FGD",
     "bind-only": "bindings alone",
+    "bind-all": "bindings alone, finalizers",
 }
 
 
@@ -127,7 +129,12 @@ def _least_victims(binaries: Binaries) -> int:
 
 def _options() -> Namespace:
     parser = ArgumentParser("python -m tests.bench.cluster", description=__doc__)
-    parser.add_argument("--mode", action="append", choices=MODES, help="may be repeated; default all")
+    parser.add_argument(
+        "--mode",
+        action="append",
+        choices=[*MODES, *FOR_DEVICES],
+        help="may be repeated; default those of pods without devices",
+    )
     parser.add_argument(
         "--workload",
         action="append",

@@ -110,7 +110,7 @@ def test_groups_are_placed_as_wholes(stock_binaries: Binaries, tmp_path: Path, w
 
 
 @pytest.mark.stock
-@pytest.mark.parametrize("mode", ["loop", "bind-only"])
+@pytest.mark.parametrize("mode", ["loop", "loop-fgd", "bind-only", "bind-all"])
 @pytest.mark.parametrize("workload", DEVICE_BACKLOGS)
 def test_each_pod_gets_its_device(stock_binaries: Binaries, tmp_path: Path, workload: str, mode: str) -> None:
     found = measure(stock_binaries, mode, workload, nodes=20, pods=20, seconds=60, directory=tmp_path)

@@ -25,7 +25,7 @@ from tests.bench.workloads import (
 )
 from tests.builders import make_pod
 from tests.end_to_end.group_plane import GroupControlPlane
-from tests.running import ONLY_EXTENDER, VERBS, extender_entry, schedule, serve
+from tests.running import ONLY_EXTENDER, SCHEDULER_NAME, VERBS, extender_entry, schedule, serve
 from tests.stock.build import Binaries
 from tests.stock.control_plane import ControlPlane
 from tests.stock.process import Process, free_port
@@ -33,6 +33,14 @@ from tests.stock.waiting import wait_until
 
 FIRST_SECONDS = 60  # within which the first pod has to be bound
 _GROUP_GATES = ("GenericWorkload=true", "TopologyAwareWorkloadScheduling=true")
+_PACKING = f"""
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: {SCHEDULER_NAME}
+  plugins: {{score: {{enabled: [{{name: DeviceScoring, weight: 100}}]}}}}
+  pluginConfig: [{{name: DeviceScoring, args: {{policies: [{{name: FGD}}]}}}}]
+"""
 _LEFT_OUT = 20  # of so many pods one at the beginning: caches fill, connections open
 
 Scheduling = AbstractContextManager[dict[str, Process]]
@@ -119,15 +127,27 @@ def _beside_ours(
 
 
 @contextmanager
-def _own_loop(setting: Setting) -> Iterator[dict[str, Process]]:
-    with schedule(setting.plane.kubeconfig, setting.directory, *setting.flags, wait=False) as scheduler:
+def _own_loop(setting: Setting, *flags: str) -> Iterator[dict[str, Process]]:
+    with schedule(setting.plane.kubeconfig, setting.directory, *setting.flags, *flags, wait=False) as scheduler:
         yield {"scheduler": scheduler.process}
 
 
+def _all_writes(setting: Setting) -> Scheduling:
+    """That client with the finalizer of each claim, too: all that a scheduler has to write."""
+    return _bindings_alone(setting, "--finalizers")
+
+
+def _packing_loop(setting: Setting) -> Scheduling:
+    """The loop with the policy FGD for devices."""
+    policy = setting.directory / "policy.yaml"
+    policy.write_text(_PACKING)
+    return _own_loop(setting, "--policy", str(policy))
+
+
 @contextmanager
-def _bindings_alone(setting: Setting) -> Iterator[dict[str, Process]]:
+def _bindings_alone(setting: Setting, *flags: str) -> Iterator[dict[str, Process]]:
     """A Go client that decides nothing and writes allocations and Bindings: as many as the API server takes."""
-    command: list[str | Path] = [setting.binaries["bindonly"], f"--kubeconfig={setting.plane.kubeconfig}"]
+    command: list[str | Path] = [setting.binaries["bindonly"], f"--kubeconfig={setting.plane.kubeconfig}", *flags]
     with _process("bindonly", command, setting) as client:
         yield {"scheduler": client}
 
@@ -154,6 +174,8 @@ MODES: dict[str, Callable[[Setting], Scheduling]] = {
     "loop": _own_loop,
     "bind-only": _bindings_alone,
 }
+FOR_DEVICES: dict[str, Callable[[Setting], Scheduling]] = {"loop-fgd": _packing_loop, "bind-all": _all_writes}
+"""What differs from MODES for pods with devices only."""
 
 
 def measure(
@@ -169,7 +191,7 @@ def measure(
         plane.client.create_many(backlog_node(number).obj() for number in range(nodes))
         _create_pods(plane, workload, nodes, pods)
         events = plane.client.watch("Pod", FIRST_SECONDS + seconds, fieldSelector="spec.nodeName!=")
-        with MODES[mode](Setting(binaries, plane, directory, gates)) as processes:
+        with {**MODES, **FOR_DEVICES}[mode](Setting(binaries, plane, directory, gates)) as processes:
             processes["apiserver"] = next(each for each in plane.processes if each.name == "kube-apiserver")
             created_at = _create_last(plane, workload, pods)
             stamps, cpu_seconds, evicted = _count(events, processes, pods, seconds)

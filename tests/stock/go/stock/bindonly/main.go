@@ -1,6 +1,7 @@
 // bindonly decides nothing: it lists the pods that wait and the nodes, and posts every Binding as fast as the API server
 // takes them. For a pod with a claim it first writes an allocation: the next device of the node's first pool. No scheduler
-// binds more pods a second on the same machine. It is there for benchmarks.
+// binds more pods a second on the same machine. With --finalizers it also protects each claim from deletion, which
+// kube-scheduler does in a write of its own before it allocates devices. It is there for benchmarks.
 package main
 
 import (
@@ -29,6 +30,7 @@ type work struct {
 func main() {
 	kubeconfig := flag.String("kubeconfig", "", "how to reach the API server")
 	workers := flag.Int("workers", 16, "bindings under way at the same time")
+	finalizers := flag.Bool("finalizers", false, "add the finalizer to claims before they are allocated")
 	flag.Parse()
 	config, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
 	if err != nil {
@@ -52,7 +54,7 @@ func main() {
 	for range *workers {
 		posting.Go(func() {
 			for next := range queue {
-				if err := bind(ctx, client, next); err != nil {
+				if err := bind(ctx, client, next, *finalizers); err != nil {
 					log.Print(err)
 				}
 			}
@@ -122,10 +124,19 @@ func allocate(claim *resourceapi.ResourceClaim, pod *v1.Pod, slice *resourceapi.
 }
 
 // bind writes the allocation, if there is one, and then the Binding.
-func bind(ctx context.Context, client kubernetes.Interface, next work) error {
-	if next.claim != nil {
-		claims := client.ResourceV1().ResourceClaims(next.claim.Namespace)
-		if _, err := claims.UpdateStatus(ctx, next.claim, metav1.UpdateOptions{}); err != nil {
+func bind(ctx context.Context, client kubernetes.Interface, next work, finalizers bool) error {
+	if claim := next.claim; claim != nil {
+		claims := client.ResourceV1().ResourceClaims(claim.Namespace)
+		if finalizers {
+			claim.Finalizers = append(claim.Finalizers, resourceapi.Finalizer)
+			protected, err := claims.Update(ctx, claim, metav1.UpdateOptions{})
+			if err != nil {
+				return err
+			}
+			protected.Status = claim.Status
+			claim = protected
+		}
+		if _, err := claims.UpdateStatus(ctx, claim, metav1.UpdateOptions{}); err != nil {
 			return err
 		}
 	}
