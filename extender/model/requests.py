@@ -7,6 +7,7 @@ Source: k8s.io/component-helpers/resource PodRequests (KEPs 753, 1287, 2837).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 
 from extender.model.pod import Container, ContainerStatus, Pod
 from extender.model.quantity import NANO, Quantity, amount_from_nano, nano
@@ -16,6 +17,7 @@ Nanos = dict[str, int]
 # The amounts that scoring assumes for a container without requests (DefaultMilliCPURequest, DefaultMemoryRequest).
 NONZERO_DEFAULTS: Mapping[str, int] = {"cpu": 100 * NANO // 1000, "memory": 200 * 1024 * 1024 * NANO}
 _NO_DEFAULTS: Mapping[str, int] = {}
+_NAMES = 1024  # more resources than a cluster usually has
 
 Resources = Callable[[Container, ContainerStatus | None, bool], Mapping[str, Quantity] | None]
 
@@ -80,6 +82,7 @@ def has_pod_level_requests(pod: Pod) -> bool:
     return resources is not None and any(map(is_pod_level, resources.requests or ()))
 
 
+@lru_cache(_NAMES)
 def is_counted(resource: str) -> bool:
     """Returns True if the scheduler adds up the requests of this resource instead of ignoring them."""
     return resource in ("cpu", "memory", "ephemeral-storage") or is_scalar(resource)
@@ -95,6 +98,7 @@ def is_scalar(resource: str) -> bool:
     return is_extended(resource)
 
 
+@lru_cache(_NAMES)
 def is_extended(resource: str) -> bool:
     """Returns True for extended resources, like example.com/gpu (IsExtendedResourceName)."""
     return "/" in resource and "kubernetes.io/" not in resource and not resource.startswith("requests.")

@@ -1,12 +1,13 @@
 """Scores nodes by their resources: NodeResourcesFit with its scoring strategy, NodeResourcesBalancedAllocation.
 
 An allocation is what nodes offer of each resource, and what their pods and this pod request. A strategy turns it into
-scores of 0..100: int64[column]. A resource does not count on a node that offers none of it.
+scores of 0..100: int64[node]. A resource does not count on a node that offers none of it. Resources are computed one at
+a time, because small arrays stay in the processor's cache.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -22,8 +23,7 @@ from extender.model.quantity import INT64_MAX
 from extender.model.requests import is_counted, is_scalar
 from extender.plugins.node_resources_fit import NAME
 from extender.table import PodInfo, Table
-from extender.table.distinct_resources import ResourceColumns
-from extender.table.labels import BoolColumn, RowIndex, Rows
+from extender.table.labels import BoolColumn, IntColumn, RowIndex, Rows
 from extender.table.node_columns import CPU, MEMORY, NONZERO_CPU, NONZERO_MEMORY
 
 _MAX_AMOUNT = 2**62  # more than any node has, but small enough that sums stay within an int64
@@ -32,7 +32,7 @@ _MAX_FACTOR = INT64_MAX // 100  # the largest amount that can be multiplied by a
 
 
 Fractions = NDArray[np.float64]
-Amounts = NDArray[Any]  # float64 or int64, see `Allocation`
+Amounts = NDArray[Any]  # whole numbers as float64 or int64, see `_percentages`
 
 
 class ResourceWeight(NamedTuple):
@@ -46,106 +46,85 @@ ResourceWeights = tuple[ResourceWeight, ...]
 CPU_AND_MEMORY = (ResourceWeight("cpu"), ResourceWeight("memory"))
 
 
-class Allocation(NamedTuple):
-    """The amounts that nodes offer and pods take, as arrays [resource, column] for the scoring strategies.
+class ResourceUse(NamedTuple):
+    """The amounts of one resource on each node, as arrays with one entry for each node.
 
-    The arrays are float64, in which NumPy divides three times as fast, unless an amount is above LARGEST_IN_FLOAT.
+    They are float64, in which NumPy divides three times as fast, unless an amount may be above LARGEST_IN_FLOAT.
 
     Attributes:
-        weights: [resource].
-        allocatable: the amounts that nodes offer.
-        used: [2, resource, column]: the requests of the placed pods, and these with the pod to be placed.
-        offered: bool[resource, column]: True if the node offers any of the resource; None if all are True.
-        divisors: `allocatable`, with 1 in place of 0 to avoid division by 0.
+        offered: the amounts that nodes offer.
+        taken: the requests of the placed pods.
+        requested: these, and the request of the pod to be placed.
+        is_offered: bool[node]: True if the node offers any of the resource; None if all are True.
+        divisor: `offered`, with 1 in place of 0 to avoid division by 0.
+    """
+
+    weight: int
+    offered: Amounts
+    taken: Amounts
+    requested: Amounts
+    is_offered: BoolColumn | None
+    divisor: Amounts
+
+
+class Allocation(NamedTuple):
+    """The resources that a strategy compares, on each of some nodes.
+
+    Attributes:
+        nodes: the number of nodes.
         products_overflow: True if amounts times 100 need more than an int64, and have to be computed exactly.
     """
 
-    weights: Amounts
-    allocatable: Amounts
-    used: Amounts
-    offered: BoolColumn | None
-    divisors: Amounts
+    resources: Sequence[ResourceUse]
+    nodes: int
     products_overflow: bool
-
-    @property
-    def requested(self) -> Amounts:
-        """The requests of the placed pods and of the pod to be placed."""
-        requested: Amounts = self.used[1]
-        return requested
 
 
 def allocation_of(
-    resources: ResourceWeights,
-    requests: Mapping[str, int],
-    table: Table,
-    columns: ResourceColumns,
-    index: RowIndex,
-    *,
-    nonzero: bool,
+    resources: ResourceWeights, requests: Mapping[str, int], table: Table, index: RowIndex, *, nonzero: bool
 ) -> Allocation:
-    """Returns what nodes offer of each resource, and what the placed pods and `requests` take.
+    """Returns what the nodes at `index` offer of each resource, and what the placed pods and `requests` take.
 
-    Extended resources that the pod does not request, and resources that no node offers, are left out.
-
-    Args:
-        columns: the table's nodes, or its `DistinctResources`, with one column for all nodes with equal amounts. If
-            devices may provide a resource, only the nodes are allowed, because devices are counted by node.
-        index: the columns to return.
-        nonzero: True if default requests are assumed for placed pods without requests.
+    Extended resources that the pod does not request, and resources that no node offers, are left out. If `nonzero` is
+    True, default requests are assumed for placed pods without requests.
     """
-    counted: list[tuple[int, int]] = []
-    offers: list[tuple[Scores, Scores]] = []
-    for resource in resources:
-        amount = requests.get(resource.name, 0)
-        if not is_counted(resource.name) or (not amount and is_scalar(resource.name)):
+    is_exact, largest_amount = table.features.behaviours.exact_score_fractions, table.nodes.largest_amount
+    dtype = np.float64 if largest_amount <= LARGEST_IN_FLOAT and not table.pods.huge_rows else np.int64
+    uses: list[ResourceUse] = []
+    for name, weight in resources:
+        amount = min(max(requests.get(name, 0), 0), INT64_MAX if is_exact else _MAX_AMOUNT)
+        if not is_counted(name) or (not amount and is_scalar(name)):
             continue
-        offer = _offer(resource.name, table, columns, index, nonzero=nonzero)
-        if offer is not None:
-            counted.append((resource.weight, amount))
-            offers.append(offer)
-    is_exact = table.features.behaviours.exact_score_fractions
-    shape = len(offers), len(columns.requested[0][index])
-    dtype: type = np.float64 if table.nodes.largest_amount <= LARGEST_IN_FLOAT else np.int64
-    allocatable: Amounts = np.array([offer[0] for offer in offers], dtype).reshape(shape)
-    used: Amounts = np.empty((2, *shape), dtype)
-    for position, ((_, allocated), (_, amount)) in enumerate(zip(offers, counted, strict=True)):
-        used[0, position] = allocated
-        added = min(max(amount, 0), INT64_MAX if is_exact else _MAX_AMOUNT)
-        np.add(allocated, added, out=used[1, position], dtype=dtype if is_exact else None)
-    overflows = False
-    if is_exact and dtype is np.int64:
-        used[1][used[1] < used[0]] = INT64_MAX
-        overflows = bool((np.maximum(used[1], allocatable) > _MAX_FACTOR).any())
-    offered = None if allocatable.all() else allocatable != 0
-    return Allocation(
-        weights=np.array([weight for weight, _ in counted], dtype),
-        allocatable=allocatable,
-        used=used,
-        offered=offered,
-        divisors=allocatable if offered is None else np.where(offered, allocatable, 1),
-        products_overflow=overflows,
-    )
+        offer = _offer(name, table, index, nonzero=nonzero)
+        if offer is None:
+            continue
+        offered, taken = offer[0].astype(dtype), offer[1].astype(dtype)
+        may_overflow = is_exact and dtype is np.int64
+        requested = np.minimum(taken, INT64_MAX - amount) + amount if may_overflow else taken + amount
+        is_offered = None if np.count_nonzero(offer[0]) == len(offered) else offered != 0
+        divisor = offered if is_offered is None else np.where(is_offered, offered, 1)
+        uses.append(ResourceUse(weight, offered, taken, requested, is_offered, divisor))
+    nodes = len(table.nodes.names) if isinstance(index, slice) else len(index)
+    return Allocation(uses, nodes, is_exact and largest_amount > _MAX_FACTOR)
 
 
-def _offer(
-    name: str, table: Table, columns: ResourceColumns, index: RowIndex, *, nonzero: bool
-) -> tuple[Scores, Scores] | None:
-    """Returns (allocatable, allocated) of a resource, or None if no node offers it.
+def _offer(name: str, table: Table, index: RowIndex, *, nonzero: bool) -> tuple[IntColumn, IntColumn] | None:
+    """Returns the amounts that nodes offer and that their pods take of a resource, or None if no node offers it.
 
     If a device class provides the resource, devices are counted on nodes that do not list the resource as allocatable.
     """
-    resource = table.nodes.resources.get(name)
+    nodes, resource = table.nodes, table.nodes.resources.get(name)
     device_class = class_behind(name, table) if may_be_backed(name) else None
     if device_class is not None:
-        devices, allocated_devices = devices_of(table).totals(device_class).at(np.arange(table.nodes.capacity)[index])
+        devices, allocated_devices = devices_of(table).totals(device_class).at(np.arange(nodes.capacity)[index])
     if resource is None:
         return None if device_class is None else (devices, allocated_devices)
     requested_as = _NONZERO.get(resource, resource) if nonzero else resource
-    allocatable, allocated = columns.allocatable[resource][index], columns.requested[requested_as][index]
+    offered, taken = nodes.allocatable[resource][index], nodes.requested[requested_as][index]
     if device_class is None:
-        return allocatable, allocated
-    by_devices = allocatable == 0
-    return np.where(by_devices, devices, allocatable), np.where(by_devices, allocated_devices, allocated)
+        return offered, taken
+    by_devices = offered == 0
+    return np.where(by_devices, devices, offered), np.where(by_devices, allocated_devices, taken)
 
 
 _NONZERO = {CPU: NONZERO_CPU, MEMORY: NONZERO_MEMORY}
@@ -162,15 +141,20 @@ _HALF = MAX_SCORE // 2
 
 
 def least_allocated(allocation: Allocation) -> Scores:
-    """Returns the share of the resources that stays free, 0..100: int64[column] (upstream leastResourceScorer)."""
-    free = _percentages(allocation.allocatable - allocation.requested, allocation)
-    return _average(allocation, np.maximum(free, 0, out=free))
+    """Returns the share of the resources that stays free, 0..100: int64[node] (upstream leastResourceScorer)."""
+    return _average([_free(use) for use in allocation.resources], allocation)
+
+
+def _free(use: ResourceUse) -> Amounts:
+    free: Amounts = use.offered - use.requested
+    free[use.requested > use.offered] = 0
+    return free
 
 
 def most_allocated(allocation: Allocation) -> Scores:
-    """Returns the share of the resources that is in use, 0..100: int64[column] (upstream mostResourceScorer)."""
-    in_use = np.minimum(allocation.requested, allocation.allocatable)
-    return _average(allocation, _percentages(in_use, allocation))
+    """Returns the share of the resources that is in use, 0..100: int64[node] (upstream mostResourceScorer)."""
+    in_use = [np.minimum(use.requested, use.offered) for use in allocation.resources]
+    return _average(in_use, allocation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,42 +164,49 @@ class RequestedToCapacityRatio:
     shape: tuple[ShapePoint, ...]
 
     def __call__(self, allocation: Allocation) -> Scores:
-        utilization = _percentages(np.minimum(allocation.requested, allocation.allocatable), allocation)
-        utilization[allocation.requested > allocation.allocatable] = MAX_UTILIZATION
-        scores = score_by_utilization(self.shape)[utilization.astype(np.int64)]
-        counts = scores > 0 if allocation.offered is None else allocation.offered & (scores > 0)
-        counted = allocation.weights.astype(np.int64)[:, np.newaxis] * counts
-        total, weights = (scores * counted).sum(axis=0), counted.sum(axis=0)
+        total, weights = np.zeros((2, allocation.nodes), np.int64)
+        by_utilization = score_by_utilization(self.shape)
+        for use in allocation.resources:
+            utilization = _percentages(np.minimum(use.requested, use.offered), use, allocation)
+            utilization[use.requested > use.offered] = MAX_UTILIZATION
+            scores = by_utilization[utilization.astype(np.int64)]
+            weight = use.weight * ((scores > 0) & (use.offered != 0))
+            total += weight * scores
+            weights += weight
         # Rounds halves up like Go's math.Round, but with exact integers.
         averages: Scores = (2 * total + weights) // np.maximum(2 * weights, 1)
         return averages
 
 
-def _percentages(amounts: Amounts, allocation: Allocation) -> Amounts:
+def _percentages(amounts: Amounts, use: ResourceUse, allocation: Allocation) -> Amounts:
     """Returns `amounts`, which are at most what the nodes offer, in percent of that; overwrites `amounts`.
 
-    Before Kubernetes 1.38, products of huge amounts overflow. A negative result is the caller's to replace.
+    Before Kubernetes 1.38, products of huge amounts overflow. A negative result counts as 0.
     """
     if allocation.products_overflow:
-        exact: Amounts = (amounts.astype(object) * MAX_SCORE // allocation.divisors).astype(np.int64)
+        exact: Amounts = (amounts.astype(object) * MAX_SCORE // use.divisor).astype(np.int64)
         return exact
     amounts *= MAX_SCORE
     if amounts.dtype == np.int64:
-        amounts //= allocation.divisors
+        amounts //= use.divisor
+        np.maximum(amounts, 0, out=amounts)
     else:
-        amounts /= allocation.divisors
+        amounts /= use.divisor
         np.floor(amounts, out=amounts)
     return amounts
 
 
-def _average(allocation: Allocation, scores: Amounts) -> Scores:
-    """Returns the weighted mean of the scores of the resources that each node offers; 0 if it offers none."""
-    weights, offered = allocation.weights, allocation.offered
-    if offered is None:
-        total, divisors = weights @ scores, max(int(weights.sum()), 1)
-    else:
-        total, divisors = weights @ (scores * offered), np.maximum(weights @ offered, 1).astype(np.int64)
-    averages: Scores = total.astype(np.int64) // divisors
+def _average(parts: Sequence[Amounts], allocation: Allocation) -> Scores:
+    """Returns the weighted mean of the percentages of the resources that each node offers; 0 if it offers none.
+
+    `parts`: for each resource, the amounts that count, at most what the nodes offer; overwritten.
+    """
+    total = np.zeros(allocation.nodes)
+    weights: IntColumn | int = 0
+    for use, part in zip(allocation.resources, parts, strict=True):
+        total += use.weight * _percentages(part, use, allocation)
+        weights = weights + (use.weight if use.is_offered is None else use.weight * use.is_offered)
+    averages: Scores = total.astype(np.int64) // np.maximum(weights, 1)
     return averages
 
 
@@ -255,14 +246,11 @@ class _AllocationScorer(Scorer):
         self.sees_resources_only = not may_be_devices(resources)
 
     def map(self, rows: Rows) -> Scores:
-        if self.sees_resources_only:
-            return self._table.distinct_resources.values(self._compute, rows)
-        return self._compute(self._table.nodes, rows)
-
-    def _compute(self, columns: ResourceColumns, index: RowIndex) -> Scores:
-        return self._strategy(
-            allocation_of(self._resources, self._requests, self._table, columns, index, nonzero=self._nonzero)
+        index = self._table.nodes.index_of(rows)
+        scores = self._strategy(
+            allocation_of(self._resources, self._requests, self._table, index, nonzero=self._nonzero)
         )
+        return scores if index is rows else scores[rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,11 +271,10 @@ class NodeResourcesBalancedAllocation(PerNode):
 
 def _balanced(allocation: Allocation) -> Scores:
     without_pod, with_pod = _balance(allocation)
-    # Go rounds towards zero; the sum is never negative, so rounding down is the same.
-    with_pod -= without_pod - _HALF
-    with_pod /= 2
-    np.floor(with_pod, out=with_pod)
-    with_pod += _HALF
+    # 50 plus half of 50 plus the difference. The sum is never negative, so rounding down is rounding towards zero.
+    with_pod -= without_pod
+    with_pod *= 0.5
+    with_pod += _HALF + _HALF // 2
     scores: Scores = with_pod.astype(np.int64)
     return scores
 
@@ -295,41 +282,45 @@ def _balanced(allocation: Allocation) -> Scores:
 def _balance(allocation: Allocation) -> Fractions:
     """Returns 100 if all resources are used to the same fraction, and less if the fractions differ.
 
-    Returns float64[2, column], like `Allocation.used`. Resources that a node does not offer do not count.
+    Returns float64[2, node], without and with the pod. Resources that a node does not offer do not count.
     """
-    fractions = allocation.used / allocation.divisors
+    resources = allocation.resources
+    fractions = np.empty((len(resources), 2, allocation.nodes))
+    for use, (without_pod, with_pod) in zip(resources, fractions, strict=True):
+        np.divide(use.taken, use.divisor, out=without_pod)
+        np.divide(use.requested, use.divisor, out=with_pod)
     np.minimum(fractions, 1, out=fractions)
-    if allocation.offered is None and len(allocation.weights) == 2:
-        deviation = fractions[:, 0] - fractions[:, 1]
-        deviation /= 2
+    if len(resources) == 2:
+        deviation: Fractions = fractions[0] - fractions[1]
+        deviation *= 0.5
         np.abs(deviation, out=deviation)
+        for use in resources:
+            if use.is_offered is not None:
+                deviation *= use.is_offered
     else:
-        deviation = _deviation(fractions, allocation.allocatable != 0)
+        offered = np.array([use.offered != 0 for use in resources], np.bool_).reshape(-1, 1, allocation.nodes)
+        deviation = _deviation(fractions, offered)
     np.subtract(1, deviation, out=deviation)
     deviation *= MAX_SCORE
-    scores: Fractions = np.floor(deviation, out=deviation)
-    return scores
+    np.floor(deviation, out=deviation)
+    return deviation
 
 
 def _deviation(fractions: Fractions, offered: BoolColumn) -> Fractions:
-    """Returns the standard deviation of the used fractions of offered resources: float64[2, column].
+    """Returns the standard deviation of the used fractions of offered resources: float64[2, node].
 
     It is 0 for a node that offers fewer than two of the resources.
+
+    Args:
+        fractions: float64[resource, 2, node].
+        offered: bool[resource, 1, node].
     """
     count = np.count_nonzero(offered, axis=0)
-    if len(offered) < 2:
-        return np.zeros((2, len(count)))
     divisor = np.maximum(count, 1)
     counted = np.where(offered, fractions, 0.0)
-    mean = counted.sum(axis=1, keepdims=True) / divisor
-    squares = np.where(offered, (counted - mean) * (counted - mean), 0.0).sum(axis=1)
-    deviation = np.sqrt(squares / divisor)
+    differences = np.where(offered, counted - counted.sum(axis=0) / divisor, 0.0)
+    deviation = np.sqrt((differences * differences).sum(axis=0) / divisor)
     # Two fractions are compared directly, as upstream does, because the general formula may differ in the last bit.
-    return np.where(count == 2, _half_difference(fractions, offered), np.where(count > 2, deviation, 0.0))
-
-
-def _half_difference(fractions: Fractions, offered: BoolColumn) -> Fractions:
-    most = np.where(offered, fractions, -np.inf).max(axis=1)
-    least = np.where(offered, fractions, np.inf).min(axis=1)
-    half: Fractions = np.abs((most - least) / 2)
-    return half
+    most = np.where(offered, fractions, -np.inf).max(axis=0, initial=-np.inf)
+    least = np.where(offered, fractions, np.inf).min(axis=0, initial=np.inf)
+    return np.where(count == 2, (most - least) / 2, np.where(count > 2, deviation, 0.0))

@@ -21,7 +21,6 @@ from extender.model.pod import Pod
 from extender.model.storage import PersistentVolume
 from extender.model.workloads import Service
 from extender.runtime.clock import NO_DEADLINE, Deadline
-from extender.table.distinct_resources import DistinctResources
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
 from extender.table.journal import Journal
 from extender.table.labels import Rows
@@ -52,7 +51,6 @@ class Table:
         self.features = features
         self.journal = Journal()
         self.nodes = NodeColumns(self.journal)
-        self.distinct_resources = DistinctResources(self.nodes, self.journal)
         self.matches = Matches(self.nodes.capacity)
         self.pods = PodColumns(self.nodes, self.matches)
         self.terms = Terms(self.nodes.capacity, self.nodes.labels)

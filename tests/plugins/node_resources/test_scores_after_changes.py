@@ -126,6 +126,17 @@ def test_a_node_whose_pods_request_too_much_has_no_room_in_the_score_of_1_38() -
     assert scores(memory_only, info("asking", cpu="1"), recorded.table, ["n"]) == [0]
 
 
+@pytest.mark.parametrize("version", ["1.37", "1.38"])
+def test_a_node_that_lacks_far_more_than_it_offers_scores_0(version: str) -> None:
+    table = Table(VERSIONS[version].features)
+    for name, memory in (("small", "32Mi"), ("huge", "8E")):
+        table.set_node(msgspec.convert(make_node(name).capacity({"memory": memory}).obj(), Node))
+    memory_only = NodeResourcesFitScore(resources=(ResourceWeight("memory"),))
+    for lacking in ("100P", "200P", "6E"):
+        assert scores(memory_only, info("asking", memory=lacking), table, ["small"]) == [0]
+        assert scores(memory_only, info("asking", memory=lacking), table, ["small", "huge"])[0] == 0  # type: ignore[index]  # the rule applies to every pod
+
+
 def test_a_hypothetical_pod_counts_while_it_is_placed() -> None:
     rule, table = NodeResourcesFitScore(), Table()
     table.set_node(msgspec.convert(make_node("n").obj(), Node))
