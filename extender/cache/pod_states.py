@@ -16,12 +16,12 @@ upstream's flag bindingFinished.
 
 from __future__ import annotations
 
-from enum import Enum, auto
+from enum import StrEnum, auto
 
 from extender.errors import IllegalTransition
 
 
-class PodState(Enum):
+class PodState(StrEnum):
     INITIAL = auto()
     """The pod is not on a node, or not in the cache."""
     ASSUMED = auto()
@@ -32,7 +32,7 @@ class PodState(Enum):
     """The watch shows the pod on its node."""
 
 
-class PodEvent(Enum):
+class PodEvent(StrEnum):
     ASSUME = auto()
     FINISH_BINDING = auto()
     FORGET = auto()

@@ -7,7 +7,7 @@ PodSchedulingPropertiesChange, NodeSchedulingPropertiesChange.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from enum import Enum, Flag, auto
+from enum import Flag, StrEnum, auto
 from typing import Any, NamedTuple
 
 from extender.model.node import Node
@@ -52,7 +52,7 @@ class Action(Flag):
     ALL = ADD | DELETE | UPDATE
 
 
-class Resource(Enum):
+class Resource(StrEnum):
     """The kind of the changed object. Some kinds are only for users' rules; no plugin registers for them."""
 
     ASSIGNED_POD = "AssignedPod"

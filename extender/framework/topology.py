@@ -31,7 +31,7 @@ def summed_by_domain(column: LabelColumn, by_node: IntColumn, domain: Rows | Non
         domain: intp[row]: the domain of each node; ABSENT leaves a node out. By default, the ids of the column.
     """
     ids = column.ids if domain is None else domain
-    counted = np.flatnonzero(by_node != 0)  # usually few
+    counted = (by_node != 0).nonzero()[0]  # usually few
     sums = np.zeros(len(column), np.int64)
     np.add.at(sums, ids[counted], by_node[counted])
     sums[ABSENT] = 0

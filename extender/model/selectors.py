@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from extender.model.meta import LabelSelector, LabelSelectorRequirement, NodeSelectorRequirement
 from extender.model.pod import PodAffinityTerm
@@ -36,8 +36,7 @@ def whole_number(text: str) -> int | None:
     return number if number in _INT64 else None
 
 
-@dataclass(frozen=True, slots=True)
-class Requirement:
+class Requirement(NamedTuple):
     """A condition on one label. `operator` is In, NotIn, Exists, DoesNotExist, Gt or Lt; others match nothing."""
 
     key: str
@@ -89,8 +88,7 @@ class Requirement:
         return number > bound if self.operator == "Gt" else number < bound
 
 
-@dataclass(frozen=True, slots=True)
-class Selector:
+class Selector(NamedTuple):
     """Requirements that must all match. An empty list matches everything, unless `nothing` is True."""
 
     requirements: tuple[Requirement, ...] = ()

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from enum import Enum, auto
+from enum import Enum, StrEnum, auto
 from itertools import chain, islice
 
 from extender.framework.cluster_events import Change, pod_events
@@ -22,7 +22,7 @@ from extender.model.pod_groups import GroupName
 from extender.table import PodInfo
 
 
-class Tier(Enum):
+class Tier(StrEnum):
     """A part of the queue in which pods wait. The value is its label in `scheduler_pending_pods`."""
 
     ACTIVE = "active"

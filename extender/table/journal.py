@@ -114,6 +114,8 @@ class Cursor:
         The first call returns None.
         """
         position = self._position
+        if position == self._journal.now:
+            return []
         self._position = self._journal.now
         return self._journal.since(position, *self._topics)
 

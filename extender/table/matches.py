@@ -12,7 +12,7 @@ Selectors are evaluated on such groups one by one.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
@@ -143,7 +143,8 @@ def max_results(capacity: int) -> int:
 
 def key_bytes(texts: Iterable[str]) -> int:
     """Returns the approximate size of these texts in memory, in bytes."""
-    return sum(_TEXT_BYTES + len(text) for text in texts)
+    lengths = [*map(len, texts)]
+    return _TEXT_BYTES * len(lengths) + sum(lengths)
 
 
 class NodeCounts:
@@ -229,8 +230,8 @@ class GroupEntry:
     """
 
     slot: int
-    standing: Counter[int] = field(default_factory=Counter)
-    terminating: Counter[int] = field(default_factory=Counter)
+    standing: dict[int, int] = field(default_factory=dict)
+    terminating: dict[int, int] = field(default_factory=dict)
     answers: list[MatchCount] = field(default_factory=list)
 
 
@@ -417,7 +418,7 @@ class Matches:
     def _count(self, entry: GroupEntry, row: int, terminating: bool, pods: int) -> None:
         self._places = None
         counts = entry.terminating if terminating else entry.standing
-        counts[row] += pods
+        counts[row] = counts.get(row, 0) + pods
         if not counts[row]:
             del counts[row]
         answers = entry.answers

@@ -12,10 +12,10 @@ dropped, and computed again when they are needed.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 from itertools import chain
 from typing import NamedTuple
 
@@ -37,7 +37,7 @@ If there are more pairs, the stored sums are dropped, and computed again when th
 """
 
 
-class TermKind(Enum):
+class TermKind(StrEnum):
     REQUIRED_AFFINITY = "required affinity"
     REQUIRED_ANTI_AFFINITY = "required anti-affinity"
     PREFERRED = "preferred"
@@ -97,7 +97,7 @@ class TermCount(NodeCounts):
 
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity)
-        self.amounts: Counter[int] = Counter()
+        self.amounts: dict[int, int] = {}
 
     def amount_by_slot(self, slots: int) -> IntColumn:
         """Returns `amounts` as an array with one entry for each slot: int64[slots]."""
@@ -134,7 +134,7 @@ class PodsWithTerms:
     slot: int
     terms: tuple[HeldTerm, ...]
     filed: Counter[HeldTerm]
-    rows: Counter[int] = field(default_factory=Counter)
+    rows: dict[int, int] = field(default_factory=dict)
     sums: dict[TermCount, int] = field(default_factory=dict)
     excluding: Counter[tuple[Effect, frozenset[str], Selector]] = field(default_factory=Counter)
 
@@ -232,7 +232,7 @@ class Terms:
 
     def _amounts(self, incoming: IncomingPod, deadline: Deadline) -> Mapping[tuple[int, Effect], int]:
         """Returns how much each pod with a matching term adds to its node: {(`PodsWithTerms.slot`, Effect): amount}."""
-        amounts: Counter[tuple[int, Effect]] = Counter()
+        amounts: defaultdict[tuple[int, Effect], int] = defaultdict(int)
         for number, (slot, held_term) in enumerate(self._terms_by_selector.candidates(incoming.group.labels)):
             if not number % _TERMS_BETWEEN_CHECKS:
                 deadline.check("the affinity terms of other pods")
@@ -243,7 +243,7 @@ class Terms:
             for (effect, namespaces, selector), amount in pods.excluding.items():
                 if incoming.is_in(namespaces, selector):
                     amounts[pods.slot, effect] += amount
-        for slot, held_term in self._excluded(incoming):
+        for slot, held_term in self._excluded(incoming) if self._with_excluding else ():
             amounts[slot, held_term.effect] -= held_term.amount * self._by_slot[slot].filed[held_term]
         return {where: amount for where, amount in amounts.items() if amount}
 
@@ -361,7 +361,7 @@ class Terms:
 
     def _count(self, pods: PodsWithTerms, row: int, change: int) -> None:
         self.changes += 1
-        pods.rows[row] += change
+        pods.rows[row] = pods.rows.get(row, 0) + change
         if not pods.rows[row]:
             del pods.rows[row]
         for count, amount in pods.sums.items():
