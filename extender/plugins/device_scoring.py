@@ -247,8 +247,10 @@ class _States:
 
 def device_scoring_of(profile: Profile) -> DeviceScoring | None:
     """Returns the profile's DeviceScoring; None if it has none."""
-    rules = (weighted.priority for weighted in profile.priorities)
-    return next((rule for rule in rules if isinstance(rule, DeviceScoring)), None)
+    for weighted in profile.priorities:
+        if isinstance(weighted.priority, DeviceScoring):
+            return weighted.priority
+    return None
 
 
 def scored_by_first_fit(profile: Profile) -> Profile:

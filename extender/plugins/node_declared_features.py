@@ -5,7 +5,7 @@ Source: upstream plugin nodedeclaredfeatures.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,7 @@ from extender.framework.queueing_hints import Interest, Interests
 from extender.framework.rules import Check, PerNode, RowCheck
 from extender.framework.status import unresolvable
 from extender.model.node import Node
-from extender.model.pod import Container, Pod
+from extender.model.pod import Container, Pod, SecurityContext
 from extender.table import PodInfo, Table
 
 NAME = "NodeDeclaredFeatures"
@@ -47,51 +47,36 @@ def required_features(pod: Pod) -> frozenset[str]:
 
     Source: component-helpers/nodedeclaredfeatures/features. Only some of these features affect scheduling.
     """
-    return frozenset(feature for feature, needs in _NEEDS.items() if needs(pod))
-
-
-def _restarts_all(pod: Pod) -> bool:
-    for container in (*pod.init_containers, *pod.containers):
-        for rule in container.restart_policy_rules or ():
-            if rule.action == "RestartAllContainers":
-                return True
-    return False
-
-
-def _binds_with_options(pod: Pod) -> bool:
-    containers: tuple[Container, ...] = (
-        *pod.init_containers,
-        *pod.containers,
-        *(pod.spec.ephemeral_containers or ()),
-    )
-    for container in containers:
-        for mount in container.volume_mounts or ():
-            if mount.bind_mount_options:
-                return True
-    return False
-
-
-def _needs_mldsa_certificate(pod: Pod) -> bool:
-    for volume in pod.spec.volumes or ():
+    spec = pod.spec
+    features: set[str] = set()
+    if spec.host_network and spec.host_users is False:
+        features.add("UserNamespacesHostNetworkSupport")
+    if _is_oci(spec.security_context):
+        features.add("SecurityProfileOCI")
+    for container in (*pod.init_containers, *pod.containers, *(spec.ephemeral_containers or ())):
+        features.update(_required_by(container))
+    for volume in spec.volumes or ():
         for source in (volume.projected.sources if volume.projected else None) or ():
             if source.pod_certificate and source.pod_certificate.key_type in ("MLDSA44", "MLDSA65", "MLDSA87"):
-                return True
-    return False
+                features.add("PodCertificateMLDSA")
+    return frozenset(features)
 
 
-def _has_oci_profile(pod: Pod) -> bool:
-    containers = (*pod.init_containers, *pod.containers, *(pod.spec.ephemeral_containers or ()))
-    contexts = (pod.spec.security_context, *(container.security_context for container in containers))
-    return any(each and each.seccomp_profile and each.seccomp_profile.type == "OCI" for each in contexts)
+def _required_by(container: Container) -> Iterator[str]:
+    if _is_oci(container.security_context):
+        yield "SecurityProfileOCI"
+    for rule in container.restart_policy_rules or ():
+        if rule.action == "RestartAllContainers":
+            yield "RestartAllContainersOnContainerExits"
+    for mount in container.volume_mounts or ():
+        if mount.bind_mount_options:
+            yield "VolumeBindMountOptions"
 
 
-_NEEDS: Mapping[str, Callable[[Pod], bool]] = {
-    "PodCertificateMLDSA": _needs_mldsa_certificate,
-    "RestartAllContainersOnContainerExits": _restarts_all,
-    "SecurityProfileOCI": _has_oci_profile,
-    "UserNamespacesHostNetworkSupport": lambda pod: bool(pod.spec.host_network) and pod.spec.host_users is False,
-    "VolumeBindMountOptions": _binds_with_options,
-}
+def _is_oci(context: SecurityContext | None) -> bool:
+    return context is not None and context.seccomp_profile is not None and context.seccomp_profile.type == "OCI"
+
+
 _SINCE_1_38 = frozenset(("PodCertificateMLDSA", "SecurityProfileOCI"))
 
 
