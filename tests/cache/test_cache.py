@@ -24,6 +24,7 @@ from extender.model.pod import Pod
 from extender.runtime.clock import Deadline, ManualClock, TimeLimit
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo, Table
+from extender.table.journal import RESOURCES
 from extender.table.node_columns import CPU
 from tests.builders import make_node, make_pod
 
@@ -266,6 +267,19 @@ def test_a_nominated_pod_is_shown_until_it_is_placed() -> None:
     cache.assume(PodInfo(pod("p")), "n", fits)
     with cache.snapshot("test") as table:
         assert table.nominated == {}
+
+
+def test_the_table_counts_a_pod_once_when_the_watch_confirms_what_was_assumed() -> None:
+    cache, _ = cache_with("n")
+    cache.changed("Pod", pod("p"))
+    cache.assume(PodInfo(pod("p")), "n")
+    with cache.snapshot("test") as table:
+        position = table.journal.now
+    cache.changed("Pod", pod("p", "n"))
+    with cache.snapshot("test") as table:
+        assert table.journal.since(position, RESOURCES) == []
+        assert table.nodes.requested[CPU, table.nodes.row_of["n"]] == 1000
+        assert [info.pod.node_name for info in table.pods] == ["n"]
 
 
 def test_find_pod_distinguishes_a_pod_from_an_earlier_one_of_its_name() -> None:
