@@ -6,6 +6,7 @@ Source: upstream extendeddynamicresources.go, extendedresourcecache.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -22,7 +23,7 @@ from extender.model.devices import (
 from extender.model.meta import ObjectMeta, OwnerReference
 from extender.model.pod import Container, Pod
 from extender.model.quantity import NANO, nano
-from extender.model.requests import is_extended
+from extender.model.requests import RESOURCE_NAMES, is_extended
 from extender.table import Table
 from extender.table.journal import Cursor
 
@@ -30,6 +31,7 @@ IMPLICIT_PREFIX = "deviceclass.resource.kubernetes.io/"
 CLAIM_NAME = "<extended-resources>"  # the API does not allow this name, so no real claim has it
 
 
+@lru_cache(RESOURCE_NAMES)
 def may_be_backed(resource: str) -> bool:
     """Returns True if a device class may provide a resource of this name.
 

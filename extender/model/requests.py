@@ -17,7 +17,8 @@ Nanos = dict[str, int]
 # The amounts that scoring assumes for a container without requests (DefaultMilliCPURequest, DefaultMemoryRequest).
 NONZERO_DEFAULTS: Mapping[str, int] = {"cpu": 100 * NANO // 1000, "memory": 200 * 1024 * 1024 * NANO}
 _NO_DEFAULTS: Mapping[str, int] = {}
-_NAMES = 1024  # more resources than a cluster usually has
+RESOURCE_NAMES = 1024
+"""More resources than a cluster usually has; for what is remembered about their names."""
 
 Resources = Callable[[Container, ContainerStatus | None, bool], Mapping[str, Quantity] | None]
 
@@ -82,7 +83,7 @@ def has_pod_level_requests(pod: Pod) -> bool:
     return resources is not None and any(map(is_pod_level, resources.requests or ()))
 
 
-@lru_cache(_NAMES)
+@lru_cache(RESOURCE_NAMES)
 def is_counted(resource: str) -> bool:
     """Returns True if the scheduler adds up the requests of this resource instead of ignoring them."""
     return resource in ("cpu", "memory", "ephemeral-storage") or is_scalar(resource)
@@ -98,7 +99,7 @@ def is_scalar(resource: str) -> bool:
     return is_extended(resource)
 
 
-@lru_cache(_NAMES)
+@lru_cache(RESOURCE_NAMES)
 def is_extended(resource: str) -> bool:
     """Returns True for extended resources, like example.com/gpu (IsExtendedResourceName)."""
     return "/" in resource and "kubernetes.io/" not in resource and not resource.startswith("requests.")

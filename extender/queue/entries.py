@@ -86,13 +86,13 @@ class QueuedPod(AttemptHistory):
     """
 
     info: PodInfo
+    uid: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.uid = self.info.uid
 
     def __repr__(self) -> str:
         return f"QueuedPod({self.info.pod.key})"
-
-    @property
-    def uid(self) -> str:
-        return self.info.uid
 
     @property
     def pods(self) -> Collection[QueuedPod]:
