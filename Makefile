@@ -99,7 +99,7 @@ test-plans: $(READY) ## compare `extender plan` with an exhaustive search on 1,0
 	PLANS=1000 $(VENV)/bin/pytest tests/offline/plan/test_truth.py
 
 test-live-plans: $(READY) ## carry out 200 plans on a real API server with kube-scheduler, and compare every step; SEED=2 for others
-	LIVE_PLANS=200 $(VENV)/bin/pytest -s tests/offline/plan/test_live_plans.py
+	LIVE_PLANS=200 $(VENV)/bin/pytest -s tests/offline/plan/test_live_plans.py tests/offline/plan/test_live_scripts.py
 
 test-groups: $(READY) ## compare 2,000 generated pod groups with the stock scheduler, step by step; about five minutes
 	@$(VENV)/bin/python -m tests.group_conformance $(ARGS)

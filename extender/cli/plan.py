@@ -132,7 +132,7 @@ def plan(
     Exit status: 0 if there is a plan, or if no move is needed; 3 if not everything is placed; 2 for wrong usage or
     input; 1 for a failure.
     """
-    from extender.offline.plan.plan import as_text, summary
+    from extender.offline.plan.plan import as_text, side_effects, summary
     from extender.offline.plan.plan import plan as find_plan
 
     if script and not output.is_text:
@@ -161,11 +161,18 @@ def plan(
     if sys.stderr.isatty():
         show_progress("")
     if script:
-        say(found.to_script().rstrip("\n"))
+        say(found.to_script(_kubectl_flags(source)).rstrip("\n"))
     else:
         lines = as_text(found, every=output.is_wide)
-        print_answer(lines, DocumentKind.PLAN, found.to_dict(), unread, output, "plan.html", summary=summary(found))
+        words = {"summary": summary(found), "side": side_effects(found)}
+        print_answer(lines, DocumentKind.PLAN, found.to_dict(), unread, output, "plan.html", **words)
     sys.exit(0 if found.succeeds else DOES_NOT_FIT)
+
+
+def _kubectl_flags(source: Source) -> list[str]:
+    """Returns the flags with which kubectl talks to the cluster that the options name."""
+    flags = [f"--kubeconfig={path}" for path in source.access.kubeconfigs]
+    return flags if source.access.context is None else [*flags, f"--context={source.access.context}"]
 
 
 def _all_waiting(state: ClusterState, namespace: str | None) -> list[str]:
@@ -191,6 +198,9 @@ def _shape(source: Source, argument: str) -> Workload | str:
         return workloads[0]
     if amounts(argument) is not None:
         return argument
+    if " " in argument:
+        expected = "FILE, KIND/NAME, podgroup/NAME, or amounts such as '8x nvidia.com/gpu on one node'"
+        raise ConfigurationError([f"--defrag {argument}: expected {expected}"])
     namespace = source.default_namespace()
     group = group_key(argument, namespace)
     if group is None:

@@ -181,7 +181,6 @@ OUTPUTS: Mapping[str, Sequence[str]] = {
         f"plan {EXAMPLE} podgroup/none",
         f"plan {EXAMPLE} --defrag '24Gi x memory on one node' --max-moves 4",
         f"plan {EXAMPLE} --empty general-a1",
-        f"plan {EXAMPLE} --empty general-a1 --script",
         f"plan {EXAMPLE} --empty topology.kubernetes.io/zone=eu-1b --count 2",
         f"plan {EXAMPLE} --empty general-a1,gpu-a1",
         f"plan {EXAMPLE} --empty general-a1 --defrag pod.yaml",

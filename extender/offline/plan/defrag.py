@@ -119,7 +119,7 @@ def shape_of(state: ClusterState, shape: Workload | str, notes: list[str]) -> Sh
         return _of_group(state, shape)
     existing = {shape: replicas_of(state, shape).template} if isinstance(shape, str) else {}
     ((name, admitted),) = admitted_templates(state, [shape], existing, MOST_ROOM).items()
-    notes += admitted.notes
+    notes += [f"{name}: {note}" for note in admitted.notes]
     pod = _passive(admitted.pod)
     group = gangs_of(state, {name: pod}).get(name)
     if group is None:

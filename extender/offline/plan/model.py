@@ -357,14 +357,24 @@ class RelaxedProblem:
         room = freed[:, pods.allowed]
         if (room >= pods.takes[:, np.newaxis]).all(axis=0).any():
             return None
+        columns = self._state.table.nodes
+        sizes = columns.allocatable[self._indices][:, columns.rows][:, pods.allowed]
         for index, resource in enumerate(self.resources):
-            best = int(room[index].argmax())
-            if (most := int(room[index, best])) < (need := int(pods.takes[index])):
+            need = int(pods.takes[index])
+            is_empty = int(sizes[index].max()) < need
+            amounts = sizes[index] if is_empty else room[index]
+            best = int(amounts.argmax())
+            if (most := int(amounts[best])) < need:
                 needed, offered = distinguishable(resource, need, most)
                 where = self.nodes[pods.allowed[best]]
+                if is_empty:
+                    return (
+                        f"pod {name} requests {needed} {resource}, but the largest node that accepts it, {where}, has"
+                        f" only {offered}"
+                    )
                 return (
-                    f"pod {name} requests {needed} {resource}, but the most that a node which accepts it can have free,"
-                    f" even if every movable pod goes, is {offered} on {where}"
+                    f"pod {name} requests {needed} {resource}, but even if every movable pod goes, no node that accepts"
+                    f" it has more than {offered} free ({where})"
                 )
         return f"no node has room for all requests of pod {name} together, even if every movable pod goes"
 

@@ -40,6 +40,10 @@ class KeepRules:
     most_priority: int | None = None
     bare_pods: bool = False
 
+    def keeps(self, pod: Pod) -> bool:
+        """Returns True if the pod is in one of the namespaces, or has the labels of one of the selectors."""
+        return pod.namespace in self.namespaces or any(each.matches(pod.labels) for each in self.selectors)
+
 
 def rules_of(keep: Iterable[str], most_priority: int | None, *, bare_pods: bool) -> KeepRules:
     """Returns the rules; each of `keep` is a namespace such as `kube-system`, or a label selector such as `app=web`.
@@ -55,8 +59,14 @@ def rules_of(keep: Iterable[str], most_priority: int | None, *, bare_pods: bool)
         try:
             selectors.append(parse_selector(each))
         except ValueError as error:
-            raise ConfigurationError([f"keep: {error}"]) from None
+            raise ConfigurationError([f"keep: expected a namespace or a label selector: {error}"]) from None
     return KeepRules(frozenset(namespaces), selectors, most_priority, bare_pods)
+
+
+def keeping_nothing(keep: Iterable[str], state: ClusterState) -> list[str]:
+    """Returns those of `keep`, as `rules_of` takes them, that keep no pod of the cluster; they may be misspelt."""
+    rules = {each: rules_of([each], None, bare_pods=False) for each in keep}
+    return [each for each, rule in rules.items() if not any(rule.keeps(info.pod) for info in state.infos.values())]
 
 
 def obstacle(info: PodInfo, state: ClusterState, rules: KeepRules) -> str | None:
@@ -79,7 +89,7 @@ def obstacle(info: PodInfo, state: ClusterState, rules: KeepRules) -> str | None
         return "belongs to a group that is disrupted only as a whole"
     if len(budgets.covering(pod, state)) > 1:
         return "is covered by more than one PodDisruptionBudget"
-    if pod.namespace in rules.namespaces or any(each.matches(pod.labels) for each in rules.selectors):
+    if rules.keeps(pod):
         return "is to be kept"
     if rules.most_priority is not None and pod.priority > rules.most_priority:
         return f"has a priority above {rules.most_priority}"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from shlex import quote
+from dataclasses import replace
 from typing import Any, Literal
 
 import msgspec
 
 from extender.errors import ConfigurationError
-from extender.model.csi_migration import REGION, ZONE
 from extender.model.pod import Pod
 from extender.offline.answers import Documented
 from extender.offline.html import rendering
@@ -19,7 +18,8 @@ from extender.offline.plan import solver
 from extender.offline.plan.defrag import MOST_ROOM, Room, make_room, shape_of
 from extender.offline.plan.empty import empty, nodes_to_choose_from
 from extender.offline.plan.model import UNREACHABLE
-from extender.offline.plan.movable import rules_of
+from extender.offline.plan.movable import keeping_nothing, rules_of
+from extender.offline.plan.script import script
 from extender.offline.plan.search import MOST_MOVES, SEARCH_SECONDS, Findings, Progress, SearchLimits, search
 from extender.offline.plan.trial import Move
 from extender.offline.remarks import remarks_on
@@ -30,45 +30,11 @@ from extender.runtime.clock import Clock, SystemClock
 from extender.runtime.text import MOST_ROWS, aligned, counted, cut, listed, printable
 from extender.table import PodInfo
 
+_MOST_COMPARED = 30
 _EXHAUSTED = (
     "the pods could be arranged so, but no order of evictions leads there; all orders were tried, each pod evicted once"
     " and directed to each node with room, but another --seed may end differently"
 )
-_SCRIPT = """\
-set -eu
-
-# The pods with these labels that are on a node, as a number.
-on_nodes() {
-  kubectl get pods -n "$1" -l "$2" -o 'jsonpath={range .items[?(@.spec.nodeName)]}{.metadata.uid}{"\\n"}{end}' | wc -l
-}
-
-# Evicts a pod through the Eviction API, and asks again while a PodDisruptionBudget refuses it. Then waits until the pod
-# is gone, and until as many pods with its labels as before are on nodes. Its replacement may need nodes that earlier
-# evictions have left: these are uncordoned.
-# Arguments: namespace, pod, labels, nodes to uncordon, file to create the pod from if it has no controller.
-evict() {
-  before=$(on_nodes "$1" "$3")
-  tries=0
-  until printf '{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"%s","namespace":"%s"}}' "$2" "$1" |
-    kubectl create --raw "/api/v1/namespaces/$1/pods/$2/eviction" -f -
-  do
-    tries=$((tries + 1))
-    [ "$tries" -lt 120 ] || exit 1
-    sleep 5
-  done
-  kubectl wait -n "$1" --for=delete "pod/$2" --timeout=10m
-  for node in $4; do kubectl uncordon "$node"; done
-  [ -z "$5" ] || kubectl create -f "$5"
-  until [ "$(on_nodes "$1" "$3")" -ge "$before" ]; do sleep 1; done
-}
-"""
-_COPIED_FROM_THE_NODE = (ZONE, REGION)
-"""Labels that the API server gives a pod when it is bound, so those of the replacement may differ.
-
-Upstream: plugin/pkg/admission/podtopologylabels.
-"""
-_WITHOUT_OWNER = "/^  nodeName:/d; /^  uid:/d; /^  resourceVersion:/d"
-
 
 Outcome = Literal["fits", "moves", "partial", "impossible", "unknown"]
 
@@ -108,6 +74,11 @@ class Planned(Documented, frozen=True, kw_only=True):
         smallest: true if it is proved that no plan is better: none places more by priority, and none that places as
             much has fewer moves.
         bound: no plan that places as much as possible has fewer moves than this.
+        gentlest: true if all plans were compared that place as much with as few moves, and in which the scheduler
+            chooses all nodes: none evicts fewer pods of high priority, or as few and leaves less fragmentation. Always
+            false for room and for nodes to empty.
+        fragmentation: after the moves, the share of the free resources on nodes without room for one more pod of
+            average size, as the mean for CPU and memory; null if there are no moves.
         reason: why not everything is placed; null for the outcomes `fits` and `moves`.
         preempted: the pods that the scheduler preempts before any move, because of their lower priority.
         movable: the number of pods that a plan may evict.
@@ -125,6 +96,8 @@ class Planned(Documented, frozen=True, kw_only=True):
     priorities: Sequence[PlannedPriority]
     smallest: bool
     bound: int
+    gentlest: bool
+    fragmentation: float | None
     reason: str | None
     preempted: Sequence[Eviction]
     movable: int
@@ -138,10 +111,12 @@ class MovePlan(Planned, frozen=True, kw_only=True):
     Attributes:
         evicted: the pods of `moves` as they are before the plan, by `namespace/name`.
         cordoned: the nodes of `moves` that are cordoned before the plan, so that its end leaves them cordoned.
+        waiting: the pods to place that exist already; the others are created when the moves are done.
     """
 
     evicted: Mapping[str, Pod]
     cordoned: Sequence[str]
+    waiting: frozenset[str]
 
     def __repr__(self) -> str:
         return f"Plan({summary(self)})"
@@ -156,15 +131,26 @@ class MovePlan(Planned, frozen=True, kw_only=True):
         return msgspec.convert(self, Planned, from_attributes=True).to_dict()
 
     def _repr_html_(self) -> str:
-        return rendering.part("plan.html", self.to_dict(), summary=summary(self))
+        return rendering.part("plan.html", self.to_dict(), summary=summary(self), side=side_effects(self))
 
     def to_html(self) -> str:
         """Returns the answer as a web page in one self-contained file."""
-        return rendering.file("plan.html", self.to_dict(), summary=summary(self))
+        return rendering.file("plan.html", self.to_dict(), summary=summary(self), side=side_effects(self))
 
-    def to_script(self) -> str:
-        """Returns a shell script for review, which carries the moves out with kubectl and waits for each."""
-        return "\n".join(_script(self)) + "\n"
+    def to_script(self, kubectl_flags: Sequence[str] = ()) -> str:
+        """Returns a script for bash, for review, which carries the moves out with kubectl and waits for each.
+
+        Args:
+            kubectl_flags: flags for each call of kubectl, such as `--context=test`.
+        """
+        created = [each for each in self.placements if each.pod not in self.waiting]
+        waiting = [each for each in self.placements if each.pod in self.waiting]
+        if self.room is not None:
+            created = waiting = []
+        return (
+            "\n".join(script(summary(self), self.moves, self.evicted, self.emptied, waiting, created, kubectl_flags))
+            + "\n"
+        )
 
 
 def plan(
@@ -213,7 +199,8 @@ def plan(
     most = most_moves if most_moves is not None else UNREACHABLE - 1 if is_emptying else MOST_MOVES
     limits = SearchLimits(seconds, most)
     is_changed = room_for is not None or any(isinstance(each, Workload) for each in pods)
-    base, notes = state.copy() if is_changed else state, list[str]()
+    base = state.copy() if is_changed else state
+    notes = [f"keep {each}: the cluster has no such pod" for each in keeping_nothing(keep, base)]
     if is_emptying:
         names = nodes_to_choose_from(base, empty_nodes, empty_count)
         chosen, found = empty(base, names, empty_count or len(names), rules, limits, clock, seed)
@@ -222,6 +209,7 @@ def plan(
         room, copies, found = make_room(base, shape_of(base, room_for, notes), rules, limits, clock, seed)
         return _answer(base, copies, found, limits, notes, room=room)
     waiting, created = _targets(base, pods, notes)
+    limits = replace(limits, compared=_MOST_COMPARED)
     found = search(base, waiting, created, rules, limits, clock, seed, progress=progress)
     targets = [*waiting, *(info.pod.key for info in created)]
     notes += remarks_on(base, [*(base.infos[key].pod for key in waiting), *(info.pod for info in created)])
@@ -235,15 +223,26 @@ def _targets(
     waiting = list(dict.fromkeys(_waiting(base, each) for each in pods if isinstance(each, str)))
     created: list[PodInfo] = []
     names: dict[str, str] = {}
+    sources: dict[str, list[str]] = {}
     for workload in pods:
         if isinstance(workload, Workload):
-            new = created_pods(base, workload, None, notes)
+            own: list[str] = []
+            new = created_pods(base, workload, None, own)
             check_names(new, workload.source, names, base)
             created += new
+            for note in own:
+                sources.setdefault(note.removeprefix(f"{workload.source}: "), []).append(workload.source)
+    notes += [f"{_first(each)}: {note}" for note, each in sources.items()]
     for info in created:
         if info.pod.node_name:
             raise ConfigurationError([f"pod {info.pod.key}: spec.nodeName binds it to a node without a scheduler"])
     return waiting, created
+
+
+def _first(sources: Sequence[str]) -> str:
+    """Returns the first source, and how many more there are, so that a note about all of them appears once."""
+    others = len(sources) - 1
+    return f"{sources[0]} and {counted(others, 'other')}" if others else sources[0]
 
 
 def _waiting(state: ClusterState, key: str) -> str:
@@ -286,13 +285,16 @@ def _answer(
         priorities=_priorities(found) if room is None and not emptied else (),
         smallest=has_plan and found.is_complete,
         bound=len(moves) if has_plan and found.is_complete else found.bound,
-        reason=None if found.places_all or outcome == "fits" else _reason(found, limits.moves),
+        gentlest=found.is_gentlest,
+        fragmentation=-done.side.fragmentation if done is not None and moves else None,
+        reason=None if found.places_all or outcome == "fits" else _reason(found, limits),
         preempted=found.preempted,
         movable=found.movable,
         kept=dict(sorted(found.kept.items(), key=lambda item: (-item[1], item[0]))),
         notes=notes,
         evicted={move.pod: state.infos[move.pod].pod for move in moves},
         cordoned=sorted(name for name in sources if name in emptied or state.node(name).spec.unschedulable),
+        waiting=frozenset(key for key in targets if key in state.infos),
     )
 
 
@@ -312,15 +314,17 @@ def _priorities(found: Findings) -> list[PlannedPriority]:
     ]
 
 
-def _reason(found: Findings, most_moves: int) -> str:
+def _reason(found: Findings, limits: SearchLimits) -> str:
     if found.proof is not None:
         return found.proof
-    if found.bound > most_moves:
-        return f"at least {counted(found.bound, 'move')} would be needed, and at most {most_moves} are allowed"
+    if found.bound > limits.moves:
+        return f"{counted(found.bound, 'move')} would be needed at least, and no more than {limits.moves} may be made"
     if found.is_complete:
-        return _EXHAUSTED
-    least = counted(max(found.bound, 1), "move")
-    return f"none was found within the time and the nodes tried, and none has fewer than {least}"
+        return _EXHAUSTED + (f"; for example, {found.refusal}" if found.refusal else "")
+    least = f", and none has fewer than {found.bound} moves" if found.bound > 1 else ""
+    if found.is_out_of_time:
+        return f"none was found within {limits.seconds:g} s{least}; --search gives it more time"
+    return f"none was found among the evictions that were tried{least}"
 
 
 def summary(plan: Planned) -> str:
@@ -336,7 +340,9 @@ def summary(plan: Planned) -> str:
     if plan.emptied:
         aim = f"empty {listed(plan.emptied)}"
     elif plan.room is not None:
-        aim = f"make room for more than the {plan.room.before} of {plan.room.shape} that fit now"
+        aim = f"make room for {plan.room.shape}"
+        if plan.room.before:
+            aim = f"make room for more than the {plan.room.before} of {plan.room.shape} that fit now"
     if plan.outcome == "impossible":
         return f"no moves can {aim}: {plan.reason}"
     if plan.outcome == "unknown":
@@ -347,6 +353,17 @@ def summary(plan: Planned) -> str:
     verb = verb + "s" if number == 1 and verb != "empty" else "empties" if number == 1 else verb
     least = "no plan has fewer" if plan.smallest else f"a plan may have fewer, but not less than {max(plan.bound, 1)}"
     return f"{counted(number, 'move')} {verb} {rest}; {least}{_most_room(plan)}"
+
+
+def side_effects(plan: Planned) -> str:
+    """Returns the fragmentation after the moves as a sentence, and how the plan compares with equally small ones.
+
+    It is empty without moves, and if the plan is not about pods to place.
+    """
+    if not plan.moves or plan.emptied or plan.room is not None:
+        return ""
+    known = "no plan with as few moves is gentler" if plan.gentlest else "a plan with as few moves may be gentler"
+    return f"fragmentation after the moves: {100 * (plan.fragmentation or 0):.2f} %; {known}"
 
 
 def _without_moves(plan: Planned) -> str:
@@ -381,6 +398,9 @@ def as_text(plan: Planned, *, every: bool = False) -> Iterator[str]:
     if plan.moves:
         yield ""
         yield from cut(list(_steps(plan.moves)), most, " steps")
+    if side := side_effects(plan):
+        yield ""
+        yield side
     if plan.placements and plan.room is not None:
         yield ""
         by_node = sorted(Counter(each.node for each in plan.placements).items())
@@ -418,43 +438,3 @@ def _steps(moves: Sequence[Move]) -> Iterator[Sequence[str]]:
     for number, move in enumerate(moves):
         more = [", ".join(column[number]) for column in shown.values()]
         yield str(number + 1), move.pod, move.source, move.target, *more
-
-
-def _script(plan: MovePlan) -> Iterator[str]:
-    yield "#!/bin/sh"
-    yield f"# {printable(summary(plan))}"
-    if not plan.moves:
-        return
-    yield "# Review it before you run it: it cordons nodes and evicts pods."
-    yield _SCRIPT
-    if plan.emptied:
-        yield f"kubectl cordon {' '.join(map(quote, plan.emptied))}"
-    held: list[str] = []
-    for move in plan.moves:
-        if move.source not in held and move.source not in plan.cordoned:
-            held.append(move.source)
-            yield f"kubectl cordon {quote(move.source)}"
-        if move.cordoned:
-            yield f"kubectl cordon {' '.join(map(quote, move.cordoned))}"
-        uncordoned = [name for name in move.uncordoned if name in held]
-        yield from _eviction(plan.evicted[move.pod], move.target, uncordoned)
-        released = [*move.cordoned, *move.released]
-        if released:
-            yield f"kubectl uncordon {' '.join(map(quote, released))}"
-        held = [name for name in held if name not in (*uncordoned, *released)]
-    if held:
-        yield f"kubectl uncordon {' '.join(map(quote, held))}"
-    if plan.room is None:
-        yield from (printable(f"# expected: pod {each.pod} on node {each.node}") for each in plan.placements)
-
-
-def _eviction(pod: Pod, target: str, uncordoned: Sequence[str]) -> Iterator[str]:
-    own = {key: value for key, value in pod.labels.items() if key not in _COPIED_FROM_THE_NODE}
-    labels = ",".join(f"{key}={value}" for key, value in sorted(own.items()))
-    file = ""
-    if pod.controller is None:
-        file = f"{pod.namespace}.{pod.name}.yaml"
-        get = f"kubectl get pod -n {quote(pod.namespace)} {quote(pod.name)} -o yaml"
-        yield f"{get} | sed {quote(_WITHOUT_OWNER)} > {quote(file)}"
-    yield printable(f"# expected: on node {target}")
-    yield " ".join(map(quote, ("evict", pod.namespace, pod.name, labels, " ".join(uncordoned), file)))

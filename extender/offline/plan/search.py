@@ -8,16 +8,17 @@
       5. end if sums show that everything is placed with the fewest moves
       6. ask the solver for the best evictions of the relaxed problem, carry them out in every order, and exclude
          them if no order does what they promise; end if what remains promises nothing better than the best plan
+      7. compare the plan with others that place as much with as few moves, if the caller asks for it
 
-Steps 3, 4 and 6 call `PlanTrial`, so that every plan has been decided step by step. A plan is better than another if it
-places more pods of the highest priority, or as many and more of the next, and so on; or if it needs fewer moves.
+All steps but 2 and 5 call `PlanTrial`, so that every plan has been decided step by step. A plan is better than another
+if it places more pods of the highest priority, or as many and more of the next, and so on; or if it needs fewer moves.
+Of plans that are equal in this, the one with the better `Side` is taken.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -35,6 +36,7 @@ from extender.offline.plan.solver import Solution, Solver, Unsolved, part_of
 from extender.offline.plan.steering import Packing
 from extender.offline.plan.trial import Checkpoint, DirectedMove, Move, MoveRefused, PlanTrial, settle
 from extender.offline.state import ClusterState
+from extender.offline.what_if.result import fragmentation_of
 from extender.offline.what_if.simulation import Eviction
 from extender.runtime.clock import INTERRUPTIONS, Clock
 from extender.runtime.text import counted
@@ -63,6 +65,8 @@ _NODES_OF_A_PART = 5
 _SECONDS_OF_A_PART = 0.3
 _MOST_PARTS = 200
 _MOST_FOLLOWED = 5
+_MOST_EQUAL_SETS = 5
+_MOST_ORDERS_COMPARED = 100
 _NONE_MOVABLE = "no pod may be evicted, and without that the scheduler finds no node"
 _BY_SOLVER = (
     "no arrangement of the movable pods fits: the solver has proved it for requests, host ports, taints and node"
@@ -82,6 +86,19 @@ class Score(NamedTuple):
     moves: int
 
 
+class Side(NamedTuple):
+    """The side effects of a plan; of two plans with equal scores, the one with the greater is taken.
+
+    Attributes:
+        disrupted: minus the priorities of the evicted pods, the highest priority first. So of equally many evictions,
+            those are best that evict the fewest pods of the highest priority, then of the next, and so on.
+        fragmentation: minus the mean, for CPU and memory, of the fragmentation that `simulate` prints.
+    """
+
+    disrupted: tuple[int, ...]
+    fragmentation: float
+
+
 @dataclass(frozen=True, slots=True)
 class CarriedOut:
     """A plan that has been carried out on a copy of the cluster.
@@ -95,6 +112,7 @@ class CarriedOut:
     steps: Sequence[DirectedMove]
     placed: Mapping[str, str]
     score: Score
+    side: Side
 
 
 @dataclass(slots=True)
@@ -111,6 +129,10 @@ class Findings:
         is_complete: True if the search has ended because there is nothing left to try: no plan is better. Without a
             proof, an arrangement of the pods that places more exists, but no order of evictions leads to it.
         is_interrupted: True if a signal has ended the search; `plan` is the best plan until then.
+        is_out_of_time: True if the search has ended because its time was over.
+        refusal: why the first eviction was refused that was tried and refused.
+        is_gentlest: True if all plans that place as much with as few moves were compared, so that none of them disrupts
+            fewer pods of high priority, or as few and leaves less fragmentation.
         preempted: the pods that the scheduler preempts before any move.
         kept: reason -> the number of pods that no plan may evict for it.
         movable: the number of pods that a plan may evict.
@@ -124,6 +146,9 @@ class Findings:
     proof: str | None = None
     is_complete: bool = False
     is_interrupted: bool = False
+    is_out_of_time: bool = False
+    refusal: str | None = None
+    is_gentlest: bool = False
     preempted: Sequence[Eviction] = ()
     kept: dict[str, int] = field(default_factory=dict)
     movable: int = 0
@@ -147,11 +172,13 @@ class SearchLimits:
         seconds: when to stop with the best plan so far.
         moves: the most moves of a plan.
         uses_solver: False to use the heuristic only, as if no solver were installed.
+        compared: how many sets of evictions to try at most, to find a plan that is as good and gentler.
     """
 
     seconds: float = SEARCH_SECONDS
     moves: int = MOST_MOVES
     uses_solver: bool = True
+    compared: int = 0
 
 
 def search(
@@ -230,6 +257,7 @@ class _Search:
                 findings.is_complete = True
                 return findings
             self._search()
+            findings.is_out_of_time = not findings.is_complete and self._left_seconds() <= 0
         except INTERRUPTIONS:
             if findings.plan is None or not findings.plan.moves:
                 raise
@@ -261,6 +289,12 @@ class _Search:
             findings.is_complete |= findings.unmoved == findings.at_most
         if findings.is_complete:
             return
+        self._search_for_best(problem)
+        if self.findings.is_complete and not self._emptied and self._limits.compared:
+            self._search_for_gentlest(problem)
+
+    def _search_for_best(self, problem: RelaxedProblem) -> None:
+        findings = self.findings
         if not self._leaving:
             self._try_nodes(problem)
             self._checkpoint.restore()
@@ -319,12 +353,17 @@ class _Search:
     def _carry_out(self, keys: Sequence[str]) -> Score | None:
         """Carries the moves out in this order, and notes the plan if it is the best; None if a move is refused."""
         trial = self._trial()
+        acts = (partial(PlanTrial.evict, key=key) for key in keys)
+        return self._finish(trial) if all(self._is_done(trial, act) for act in acts) else None
+
+    def _is_done(self, trial: PlanTrial, act: Callable[[PlanTrial], None]) -> bool:
+        """Returns True after the act; False if it is refused, and notes the first reason of the search."""
         try:
-            for key in keys:
-                trial.evict(key)
-        except MoveRefused:
-            return None
-        return self._finish(trial)
+            act(trial)
+        except MoveRefused as error:
+            self.findings.refusal = self.findings.refusal or str(error)
+            return False
+        return True
 
     def _finish(self, trial: PlanTrial) -> Score | None:
         """Ends the trial, and notes the plan if it is the best so far; None if the scheduler would preempt a pod."""
@@ -342,9 +381,11 @@ class _Search:
         score = Score(tuple(counts[priority] for priority in self.findings.levels), -len(trial.moves))
         best = self.findings.plan
         is_plan = not self._emptied or (len(placed) == len(self._targets) and not movers_on(trial.state, self._emptied))
-        if is_plan and (best is None or score > best.score):
-            self.findings.plan = CarriedOut(list(trial.moves), list(trial.steps), placed, score)
-            if self._progress is not None and trial.moves:
+        if is_plan and (best is None or score >= best.score):
+            carried_out = CarriedOut(list(trial.moves), list(trial.steps), placed, score, _side_of(trial))
+            if best is None or (score, carried_out.side) > (best.score, best.side):
+                self.findings.plan = carried_out
+            if self._progress is not None and trial.moves and (best is None or score > best.score):
                 share = f"{len(placed)} of {counted(len(self._targets), 'pod')}"
                 self._progress(f"best plan so far: {counted(len(trial.moves), 'move')} for {share}")
         return score
@@ -606,6 +647,32 @@ class _Search:
             tried_all = None if is_reached() else self._try_orders(solution, score)
         return tried_all
 
+    # ---- among equal plans
+
+    def _search_for_gentlest(self, problem: RelaxedProblem) -> None:
+        """Carries out other plans that place as much with as few moves, as far as the limits allow.
+
+        The scheduler chooses all nodes, because a pod is directed to a node only if nothing else leads to a plan.
+        """
+        best = self.findings.plan
+        if best is None or not best.moves or not (self._limits.uses_solver and solver.is_installed()):
+            return
+        self._checkpoint.restore()
+        is_whole = len(problem.nodes) <= _MOST_NODES_AT_ONCE
+        model = Solver(problem, self.findings.levels, self._seed, len(best.moves), is_whole=is_whole)
+        rest = [a - b for a, b in zip(best.score.placed, self._already, strict=True)]
+        unreachable = Score(best.score.placed, 1)  # so that all orders are tried
+        for _ in range(self._limits.compared if is_whole else min(_MOST_EQUAL_SETS, self._limits.compared)):
+            solution = model.solve(self._left_seconds, rest)
+            if solution is None:
+                self.findings.is_gentlest = is_whole
+                return
+            if isinstance(solution, Unsolved) or not self._try_orders(
+                solution, unreachable, _MOST_ORDERS_COMPARED, directs=False
+            ):
+                return
+            model.exclude(solution.evicted)
+
     def _try_orders(
         self, solution: Solution, score: Score, most: int = _MOST_ORDERS, *, directs: bool = True
     ) -> bool | None:
@@ -633,8 +700,7 @@ class _Search:
                 if not has_time:
                     return False
                 longer = trial.branch()
-                with suppress(MoveRefused):
-                    act(longer)
+                if self._is_done(longer, act):
                     attempts += 1
                     if (situation := longer.situation()) not in seen:
                         seen.add(situation)
@@ -661,6 +727,13 @@ class _Search:
             for size in range(1, len(trial.held) + 1):
                 for released in combinations(trial.held, size):
                     yield partial(PlanTrial.release, names=released), rest
+
+
+def _side_of(trial: PlanTrial) -> Side:
+    infos = trial.state.infos
+    priorities = sorted((infos[move.pod].priority for move in trial.moves), reverse=True)
+    shares = fragmentation_of(trial.state).values()
+    return Side(tuple(-each for each in priorities), -round(sum(shares) / len(shares), 4))
 
 
 def movers_on(state: ClusterState, names: Sequence[str]) -> list[PodInfo]:

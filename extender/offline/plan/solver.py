@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 from extender.offline.plan.model import UNREACHABLE, Ints, RelaxedProblem
 from extender.table import PodInfo
 
-MISSING = "no solver is installed (pip install 'podseat[plan]'), so there may be a plan with fewer moves"
+MISSING = (
+    "no solver is installed (pip install 'podseat[plan]'): only a heuristic has searched, so there may be a better plan"
+)
 _MOST_RANKS = 9
 _COUNTED_MOVES = 200
 _MOST_COUNTED = 8

@@ -129,12 +129,6 @@ def balance_of(state: ClusterState) -> Balance:
     resources = state.resources()
     allocatable = {name: resources[name][0].astype(float) for name in _MEASURED}
     requested = {name: resources[name][1].astype(float) for name in _MEASURED}
-    free = {name: np.maximum(allocatable[name] - requested[name], 0) for name in _MEASURED}
-    allocatable_pods, placed_pods = resources["pods"]
-    pods = max(int(placed_pods.sum()), 1)
-    full = allocatable_pods - placed_pods < 1
-    for name in _MEASURED:
-        full |= free[name] < requested[name].sum() / pods
     zones = _zone_of_each_node(state)
     by_node = {
         node.name: {name: _share(requested[name][row], allocatable[name][row]) for name in _MEASURED}
@@ -144,9 +138,23 @@ def balance_of(state: ClusterState) -> Balance:
         {name: _share(requested[name].sum(), allocatable[name].sum()) for name in _MEASURED},
         {name: _deviation(requested[name], allocatable[name]) for name in _MEASURED},
         {name: _deviation(_by_zone(zones, requested[name]), _by_zone(zones, allocatable[name])) for name in _MEASURED},
-        {name: _share(free[name][full].sum(), free[name].sum()) for name in _MEASURED},
+        fragmentation_of(state),
         dict(sorted(by_node.items())),
     )
+
+
+def fragmentation_of(state: ClusterState) -> dict[str, float]:
+    """Returns the share of the free resources that is on nodes without room for one more pod of average size."""
+    resources = state.resources()
+    allocatable_pods, placed_pods = resources["pods"]
+    pods = max(int(placed_pods.sum()), 1)
+    full = allocatable_pods - placed_pods < 1
+    free: dict[str, Amounts] = {}
+    for name in _MEASURED:
+        allocatable, requested = (amounts.astype(float) for amounts in resources[name])
+        free[name] = np.maximum(allocatable - requested, 0)
+        full |= free[name] < requested.sum() / pods
+    return {name: _share(free[name][full].sum(), free[name].sum()) for name in _MEASURED}
 
 
 def _zone_of_each_node(state: ClusterState) -> Sequence[int]:

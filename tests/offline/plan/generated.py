@@ -14,8 +14,10 @@ from extender.offline.explain.pod_terms import with_cordon
 from extender.offline.manifests.templates import Workload
 from extender.offline.plan.defrag import shape_of
 from extender.offline.plan.movable import KeepRules, obstacle
+from extender.offline.plan.search import Score, Side
 from extender.offline.plan.trial import MoveRefused, PlanTrial, settle
 from extender.offline.state import ClusterState
+from extender.offline.what_if.result import balance_of
 from extender.table import PodInfo
 from tests.builders import ZONE, Object, make_node, make_pdb, make_pod
 from tests.builders.pod import PodBuilder
@@ -177,24 +179,51 @@ def with_more_targets(objects: list[Object], seed: int) -> tuple[list[Object], l
     return [*objects, *(pod.obj() for pod in more)], [TARGET, *(f"default/target-{n}" for n in range(len(more)))]
 
 
-def best_score(objects: list[Object], targets: list[str]) -> tuple[tuple[int, ...], int]:
-    """Returns how many targets the best sequence of evictions places, by priority, and minus its length."""
+def best_score(objects: list[Object], targets: list[str]) -> Score:
+    """Returns the score of the best sequence of evictions."""
     base = base_of(objects)
     movable = movable_in(base)
     priorities = {key: base.infos[key].priority for key in targets}
     levels = sorted(set(priorities.values()), reverse=True)
-    best: tuple[tuple[int, ...], int] = ((), 0)
+    best = Score((), 0)
     everything = tuple(sum(each == level for each in priorities.values()) for level in levels)
     reached = [PlanTrial(base, 0, NOW)]
-    while reached and best[0] != everything:
+    while reached and best.placed != everything:
         for trial in reached:
             ended = trial.copy()
             with suppress(MoveRefused):
                 ended.finish(())
                 placed = [priorities[key] for key in set(targets) - set(ended.unplaced(targets))]
-                best = max(best, (tuple(placed.count(level) for level in levels), -len(trial.moves)))
+                score = Score(tuple(placed.count(level) for level in levels), -len(trial.moves))
+                best = max(best, score)
         reached = released(longer(reached, movable))
     return best
+
+
+def gentlest(objects: list[Object], targets: list[str], score: Score) -> Side | None:
+    """Returns the best side effects of all plans of this score in which the scheduler chooses every node, if any."""
+    base = base_of(objects)
+    movable = movable_in(base)
+    priorities = {key: base.infos[key].priority for key in targets}
+    levels = sorted(set(priorities.values()), reverse=True)
+    reached = [PlanTrial(base, 0, NOW)]
+    for _ in range(-score.moves):
+        more = [after for trial in reached for key in movable if (after := _with(trial, key, None)) is not None]
+        reached = list({after.situation(): after for after in more}.values())
+    sides: list[Side] = []
+    for trial in reached:
+        ended = _ended(trial)
+        if ended is not None:
+            placed = [priorities[key] for key in set(targets) - set(ended.unplaced(targets))]
+            if tuple(placed.count(level) for level in levels) == score.placed:
+                sides.append(_side(ended))
+    return max(sides, default=None)
+
+
+def _side(trial: PlanTrial) -> Side:
+    priorities = sorted(-trial.state.infos[move.pod].priority for move in trial.moves)
+    shares = balance_of(trial.state).fragmentation
+    return Side(tuple(priorities), -round((shares["cpu"] + shares["memory"]) / 2, 4))
 
 
 def _with(trial: PlanTrial, key: str, target: str | None) -> PlanTrial | None:
