@@ -169,7 +169,7 @@ class RequestedToCapacityRatio:
         for use in allocation.resources:
             utilization = _percentages(np.minimum(use.requested, use.offered), use, allocation)
             utilization[use.requested > use.offered] = MAX_UTILIZATION
-            scores = by_utilization[utilization.astype(np.int64)]
+            scores = by_utilization[np.maximum(utilization, 0).astype(np.int64)]
             weight = use.weight * ((scores > 0) & (use.offered != 0))
             total += weight * scores
             weights += weight
@@ -181,15 +181,15 @@ class RequestedToCapacityRatio:
 def _percentages(amounts: Amounts, use: ResourceUse, allocation: Allocation) -> Amounts:
     """Returns `amounts`, which are at most what the nodes offer, in percent of that; overwrites `amounts`.
 
-    Before Kubernetes 1.38, products of huge amounts overflow. A negative result counts as 0.
+    Before Kubernetes 1.38, products of huge amounts overflow, and the result may be negative, as it is upstream.
     """
     if allocation.products_overflow:
         exact: Amounts = (amounts.astype(object) * MAX_SCORE // use.divisor).astype(np.int64)
         return exact
     amounts *= MAX_SCORE
     if amounts.dtype == np.int64:
+        amounts -= np.fmod(amounts, use.divisor)  # Go rounds towards zero
         amounts //= use.divisor
-        np.maximum(amounts, 0, out=amounts)
     else:
         amounts /= use.divisor
         np.floor(amounts, out=amounts)

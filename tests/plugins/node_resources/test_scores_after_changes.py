@@ -137,6 +137,14 @@ def test_a_node_that_lacks_far_more_than_it_offers_scores_0(version: str) -> Non
         assert scores(memory_only, info("asking", memory=lacking), table, ["small", "huge"])[0] == 0  # type: ignore[index]  # the rule applies to every pod
 
 
+@pytest.mark.parametrize(("version", "score"), [("1.37", 39), ("1.38", 48)])
+def test_a_product_that_overflows_lowers_the_score_as_it_does_upstream(version: str, score: int) -> None:
+    """Of 87 % of the CPU and 10 % of the memory. 1.37 computes -8 % for the memory: 10^19 is too much for an int64."""
+    table = Table(VERSIONS[version].features)
+    table.set_node(msgspec.convert(make_node("n").capacity({"cpu": "8", "memory": "1E"}).obj(), Node))
+    assert scores(NodeResourcesFitScore(), info("asking", cpu="1", memory="900P"), table, ["n"]) == [score]
+
+
 def test_a_hypothetical_pod_counts_while_it_is_placed() -> None:
     rule, table = NodeResourcesFitScore(), Table()
     table.set_node(msgspec.convert(make_node("n").obj(), Node))
