@@ -67,6 +67,7 @@ _MOST_PARTS = 200
 _MOST_FOLLOWED = 5
 _MOST_EQUAL_SETS = 5
 _MOST_ORDERS_COMPARED = 100
+_MOST_ORDERS_COMPARED_OF_MANY_NODES = 10
 _NONE_MOVABLE = "no pod may be evicted, and without that the scheduler finds no node"
 _BY_SOLVER = (
     "no arrangement of the movable pods fits: the solver has proved it for requests, host ports, taints and node"
@@ -662,14 +663,16 @@ class _Search:
         model = Solver(problem, self.findings.levels, self._seed, len(best.moves), is_whole=is_whole)
         rest = [a - b for a, b in zip(best.score.placed, self._already, strict=True)]
         unreachable = Score(best.score.placed, 1)  # so that all orders are tried
+        most_orders = _MOST_ORDERS_COMPARED if is_whole else _MOST_ORDERS_COMPARED_OF_MANY_NODES
         for _ in range(self._limits.compared if is_whole else min(_MOST_EQUAL_SETS, self._limits.compared)):
             solution = model.solve(self._left_seconds, rest)
             if solution is None:
                 self.findings.is_gentlest = is_whole
                 return
-            if isinstance(solution, Unsolved) or not self._try_orders(
-                solution, unreachable, _MOST_ORDERS_COMPARED, directs=False
-            ):
+            if isinstance(solution, Unsolved):
+                return
+            tried_all = self._try_orders(solution, unreachable, most_orders, directs=False)
+            if is_whole and not tried_all:
                 return
             model.exclude(solution.evicted)
 
