@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -71,7 +72,7 @@ def experiment(
         _make_on_dask(dask, loaded.path.resolve(), waiting, take)
     elif workers == 1 or len(waiting) < 2:
         for pair in waiting:
-            take(pair, run(loaded, *pair))
+            take(pair, _make_one(loaded, *pair))
     else:
         _make(loaded.path, waiting, min(workers, len(waiting)), take)
     return summed_up([done[pair] for pair in pairs], loaded.spec.moves)
@@ -130,8 +131,14 @@ def _loaded(path: Path) -> Experiment:
     return Experiment.load(path)
 
 
+def _make_one(loaded: Experiment, policy: str, seed: int) -> _Run:
+    made = run(loaded, policy, seed)
+    gc.collect()  # Else the objects of an engine, which refer to each other, would stay for many runs.
+    return made
+
+
 def _run_in_process(path: Path, policy: str, seed: int) -> bytes:
-    return msgspec.json.encode(run(_loaded(path), policy, seed))
+    return msgspec.json.encode(_make_one(_loaded(path), policy, seed))
 
 
 def _kept(file: Path) -> _Run | None:
