@@ -20,7 +20,7 @@ from extender.devices.device_columns import EVERY_DRIVER, DeviceColumns, DeviceR
 from extender.devices.device_scores import Step, score_rows, steps_of
 from extender.devices.pod_claims import NodeClaims, NodeGroup, PodDeviceClaims, pod_device_claims
 from extender.devices.pod_kinds import PodKinds
-from extender.devices.policies.catalog import POLICIES
+from extender.devices.policies.catalog import POLICIES, USERS_OF_TYPICAL_PODS
 from extender.devices.policies.device_nodes import WHOLE, Ints
 from extender.devices.policies.policy import Weighted
 from extender.devices.policies.typical_pods import Kind, TypicalPods
@@ -218,7 +218,7 @@ class _State:
     def parts(self) -> Sequence[Weighted]:
         """Returns the policies, with the typical pods of now."""
         typical = self._typical
-        if self._kinds is not None and any(name in ("FGD", "CpuBalance") for name, _ in self._given):
+        if self._kinds is not None and any(name in USERS_OF_TYPICAL_PODS for name, _ in self._given):
             typical = self._kinds.typical()
         if not self._parts or typical is not self._typical:
             self._typical = typical

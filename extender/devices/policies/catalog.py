@@ -36,3 +36,6 @@ POLICIES: Mapping[str, Build] = MappingProxyType(
     }
 )
 """Name -> builds the policy from the typical pods and a seed."""
+
+USERS_OF_TYPICAL_PODS = frozenset({"FGD", "CpuBalance"})
+"""The policies that learn them from the cluster if the configuration names none."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from extender.devices.policies.device_nodes import WHOLE, DeviceAsk, DeviceNodes, Floats, Ints, truncated
+from extender.devices.policies.device_nodes import DeviceAsk, DeviceNodes, Floats, Ints, score_of_drop
 from extender.devices.policies.typical_pods import TypicalPods
 
 
@@ -26,7 +26,7 @@ class CpuBalance:
     def score(self, nodes: DeviceNodes, ask: DeviceAsk) -> Ints:
         free = nodes.free.sum(axis=1)
         drop = self._stranded(free, nodes.free_cpu) - self._stranded(free - ask.total, nodes.free_cpu - ask.cpu)
-        return truncated(100 / (1 + np.exp(-drop / WHOLE)))
+        return score_of_drop(drop)
 
     def _stranded(self, free: Ints, cpu: Ints) -> Floats:
         needed = self.typical_pods.cpu_per_thousandth

@@ -26,6 +26,11 @@ def truncated(scores: Floats) -> Ints:
     return scores.astype(np.int64)
 
 
+def score_of_drop(drop: Floats) -> Ints:
+    """Returns 100 sigmoid(drop / 1000), truncated; `drop` is what a choice saves, in thousandths of devices."""
+    return truncated(100 / (1 + np.exp(-drop / WHOLE)))
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceAsk:
     """The resources and devices that one pod asks for.

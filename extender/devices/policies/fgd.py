@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from extender.devices.policies.device_nodes import WHOLE, Bools, DeviceAsk, DeviceNodes, Floats, Ints, truncated
+from extender.devices.policies.device_nodes import Bools, DeviceAsk, DeviceNodes, Ints, score_of_drop
 from extender.devices.policies.typical_pods import TypicalPods
 
 
@@ -23,11 +21,7 @@ class FGD:
     repeats: bool = True
 
     def score(self, nodes: DeviceNodes, ask: DeviceAsk) -> Ints:
-        return _scores(self.typical_pods.drop(nodes, ask))
+        return score_of_drop(self.typical_pods.drop(nodes, ask))
 
     def best(self, nodes: DeviceNodes, ask: DeviceAsk, fits: Bools) -> Ints:
-        return _scores(self.typical_pods.most_drop(nodes, ask, fits))
-
-
-def _scores(drop: Floats) -> Ints:
-    return truncated(100 / (1 + np.exp(-drop / WHOLE)))
+        return score_of_drop(self.typical_pods.most_drop(nodes, ask, fits))
