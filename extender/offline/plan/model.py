@@ -361,13 +361,13 @@ class RelaxedProblem:
         sizes = columns.allocatable[self._indices][:, columns.rows][:, pods.allowed]
         for index, resource in enumerate(self.resources):
             need = int(pods.takes[index])
-            is_empty = int(sizes[index].max()) < need
-            amounts = sizes[index] if is_empty else room[index]
+            is_too_small = int(sizes[index].max()) < need
+            amounts = sizes[index] if is_too_small else room[index]
             best = int(amounts.argmax())
             if (most := int(amounts[best])) < need:
                 needed, offered = distinguishable(resource, need, most)
                 where = self.nodes[pods.allowed[best]]
-                if is_empty:
+                if is_too_small:
                     return (
                         f"pod {name} requests {needed} {resource}, but the largest node that accepts it, {where}, has"
                         f" only {offered}"

@@ -400,8 +400,8 @@ class _Search:
         """Looks for a plan that frees room for one target after another, each on the node where that is cheapest."""
         moves: list[str] = []
         score = self._carry_out(moves)
-        is_small = len(problem.nodes) <= _MOST_NODES_AT_ONCE
-        left_seconds = part_of(self._left_seconds, _SHARE_OF_NODES if is_small else _SHARE_OF_MANY_NODES)
+        share = _SHARE_OF_NODES if _is_small(problem) else _SHARE_OF_MANY_NODES
+        left_seconds = part_of(self._left_seconds, share)
         while score is not None and not self.findings.places_all and left_seconds() > 0:
             longer = self._longer(problem, moves, score, left_seconds)
             if longer is None:
@@ -434,6 +434,10 @@ class _Search:
     def _least(self, problem: RelaxedProblem, known: int) -> int:
         """Returns a lower bound for the moves of a plan that places everything; `known` moves are enough."""
         return max(_least_moves(problem, each, known) for each in problem.classes if each.targets)
+
+    @property
+    def _has_solver(self) -> bool:
+        return self._limits.uses_solver and solver.is_installed()
 
     def _steer(self, problem: RelaxedProblem) -> None:
         """Looks for plans that direct pods to nodes, and so make room for one target after another."""
@@ -472,7 +476,7 @@ class _Search:
 
     def _search_parts(self, problem: RelaxedProblem) -> None:
         """Asks the solver to make room for one target within a few nodes, and repeats that from the result."""
-        if not (self._limits.uses_solver and solver.is_installed()) or len(problem.nodes) <= _NODES_OF_A_PART:
+        if not self._has_solver or len(problem.nodes) <= _NODES_OF_A_PART:
             return
         random = Random(self._seed)  # noqa: S311  chooses nodes
         left_seconds = part_of(self._left_seconds, _SHARE_OF_PARTS)
@@ -513,7 +517,7 @@ class _Search:
 
     def _ask_solver(self, problem: RelaxedProblem) -> None:
         """Asks the solver for plans with few moves first, because that leaves most of a large cluster out."""
-        if not (self._limits.uses_solver and solver.is_installed()):
+        if not self._has_solver:
             return
         findings = self.findings
         last = len(findings.plan.moves) - 1 if findings.places_all and findings.plan else self._limits.moves
@@ -521,7 +525,7 @@ class _Search:
         if last < 0:
             return
         self._checkpoint.restore()
-        if len(problem.nodes) > _MOST_NODES_AT_ONCE and findings.proof is None and not self._leaving:
+        if not _is_small(problem) and findings.proof is None and not self._leaving:
             # If a plan is known to be nearly the smallest, one question is enough.
             is_close = findings.places_all and last - findings.bound <= _MOST_QUESTIONS
             for most in range(findings.bound, findings.bound if is_close else last):
@@ -542,7 +546,7 @@ class _Search:
             True if the search is to end.
         """
         findings = self.findings
-        is_whole = len(problem.nodes) <= _MOST_NODES_AT_ONCE
+        is_whole = _is_small(problem)
         model = self._model(problem, most, is_whole=is_whole)
         is_sure = True
         while self._left_seconds() > 0:
@@ -643,7 +647,7 @@ class _Search:
             return self.findings.plan is not None and self.findings.plan.score >= score
 
         tried_all = self._try_orders(solution, score, _MOST_NATURAL_ORDERS, directs=False)
-        if tried_all is not None and len(problem.nodes) <= _MOST_NODES_AT_ONCE:
+        if tried_all is not None and _is_small(problem):
             self._follow(solution, problem)
             tried_all = None if is_reached() else self._try_orders(solution, score)
         return tried_all
@@ -656,10 +660,10 @@ class _Search:
         The scheduler chooses all nodes, because a pod is directed to a node only if nothing else leads to a plan.
         """
         best = self.findings.plan
-        if best is None or not best.moves or not (self._limits.uses_solver and solver.is_installed()):
+        if best is None or not best.moves or not self._has_solver:
             return
         self._checkpoint.restore()
-        is_whole = len(problem.nodes) <= _MOST_NODES_AT_ONCE
+        is_whole = _is_small(problem)
         model = Solver(problem, self.findings.levels, self._seed, len(best.moves), is_whole=is_whole)
         rest = [a - b for a, b in zip(best.score.placed, self._already, strict=True)]
         unreachable = Score(best.score.placed, 1)  # so that all orders are tried
@@ -730,6 +734,11 @@ class _Search:
             for size in range(1, len(trial.held) + 1):
                 for released in combinations(trial.held, size):
                     yield partial(PlanTrial.release, names=released), rest
+
+
+def _is_small(problem: RelaxedProblem) -> bool:
+    """Returns True if the solver is asked about all nodes, and what it proposes is tried in all ways."""
+    return len(problem.nodes) <= _MOST_NODES_AT_ONCE
 
 
 def _side_of(trial: PlanTrial) -> Side:

@@ -130,6 +130,9 @@ class Packing:
                     self._waiting.remove(kind)
                     self.placed.append(kind)
 
+    def _release_all(self, first: int) -> None:
+        self._release([first, *(node for node in self._held if node != first)])
+
     # ---- making room for one pod after another
 
     def make_room(self, most_moves: int) -> None:
@@ -153,7 +156,7 @@ class Packing:
                     and self._has_room(kind, node)
                     and len(self.steps) <= most_moves
                 ):
-                    self._release([node, *(other for other in self._held if other != node)])
+                    self._release_all(node)
                     return True
                 self._undo_to(mark)
         return False
@@ -241,12 +244,12 @@ class Packing:
                 frees, own = self._classes[item.kind].frees, self._classes[item.kind].takes
                 fits = (room >= own).all(axis=1) & (after + frees >= 0).all(axis=1)
                 fits &= self._is_allowed[item.kind][nodes[places]]
-                for place in places[fits].tolist()[:1]:
-                    other = self._items[place]
+                if fits.any():
+                    other = self._items[places[fits][0]]
                     source = other.node
                     self._move(other, node)
                     self._move(item, source)
-                    self._release([node, *(each for each in self._held if each != node)])
+                    self._release_all(node)
                     return True
         return False
 
