@@ -177,7 +177,7 @@ def _kubectl_flags(source: Source) -> list[str]:
 
 def _all_waiting(state: ClusterState, namespace: str | None) -> list[str]:
     """Returns `namespace/name` of all pods that wait for a node, of one namespace if it is given."""
-    from extender.offline.controllers.workloads import in_order
+    from extender.offline.workloads import in_order
 
     waiting = [info.pod for info in in_order(state.pending) if not info.pod.terminating]
     if not (keys := [pod.key for pod in waiting if namespace in (None, pod.namespace)]):

@@ -33,7 +33,7 @@ from extender.runtime.text import whole_number
 if TYPE_CHECKING:  # not imported at run time, because --help must not wait for NumPy
     from extender.framework.profile import Profiles
     from extender.model.pod import Pod
-    from extender.offline.controllers.fresh_nodes import NodeTemplate
+    from extender.offline.fresh_nodes import NodeTemplate
     from extender.offline.manifests.templates import Workload
     from extender.offline.state import ClusterState
 
@@ -412,7 +412,7 @@ def print_answer(
     """Prints an answer in the format of `output`. `unread` contains notes on what could not be read."""
     document = with_notes(document, unread)
     if output.is_page:
-        from extender.offline.html import rendering
+        from extender.offline import rendering
 
         say(rendering.file(template, document, **context))
     elif output.is_text:

@@ -288,7 +288,7 @@ def target(argument: str, namespace: str) -> str:
 
     An argument that begins with a namespace is returned unchanged.
     """
-    from extender.offline.controllers.workloads import is_workload
+    from extender.offline.workloads import is_workload
 
     first = argument.partition("/")[0].lower()
     if first in ("pod", "po", "pods"):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from extender.errors import ExtenderError
-from extender.offline.html import rendering
+from extender.offline import rendering
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,13 +18,13 @@ import msgspec
 from extender.errors import ClusterError, DeadlineExceeded, ExtenderError, MalformedRequest, UnknownNode, UnknownPod
 from extender.framework.profile import Profiles
 from extender.model.pod_groups import CompositePodGroup, PodGroup
+from extender.offline import rendering
 from extender.offline.explain import overview
 from extender.offline.explain.explanation import Explanation, written_about
 from extender.offline.explain.group import explain_group
-from extender.offline.html import rendering
-from extender.offline.html.rendering import NodeMap, SiteLinks, by_free_resource, by_verdict
 from extender.offline.nodes import all_nodes, one_node
 from extender.offline.recording.reading import Recording
+from extender.offline.rendering import NodeMap, SiteLinks, by_free_resource, by_verdict
 from extender.offline.state import ClusterState
 from extender.offline.what_if.comparison import compare
 from extender.offline.what_if.scenario import Scenario

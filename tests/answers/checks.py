@@ -19,9 +19,9 @@ from extender.model.pod import Pod
 from extender.model.pod_groups import PodGroup
 from extender.offline.answers import CauseCode
 from extender.offline.cluster import Cluster
-from extender.offline.controllers.replicas import counts_terminating, is_pinned
 from extender.offline.explain import overview, terminal
 from extender.offline.explain.suggestion import SuggestedChange
+from extender.offline.replicas import counts_terminating, is_pinned
 from extender.offline.what_if import result as what_if
 from extender.offline.what_if.hypothetical import answer_simulation
 from extender.offline.what_if.scenario import Scenario

@@ -14,8 +14,8 @@ from extender.model.meta import Object as Model
 from extender.model.pod import Pod, ResourceRequirements, Toleration
 from extender.model.quantity import ResourceList
 from extender.model.requests import pod_requests
-from extender.offline.controllers.replicas import is_pinned
 from extender.offline.explain.suggestion import SuggestedChange
+from extender.offline.replicas import is_pinned
 from extender.runtime.text import quantity
 from tests.answers.case import Case, Faults
 

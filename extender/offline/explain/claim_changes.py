@@ -41,8 +41,8 @@ from extender.model.storage import (
     VolumeResources,
 )
 from extender.offline.claims import default_class
-from extender.offline.controllers.replicas import is_pinned
 from extender.offline.explain.suggestion import ClaimStep, SuggestedChange, steps_for_claims, subsets
+from extender.offline.replicas import is_pinned
 from extender.offline.state import ClusterState
 from extender.plugins.device_preemption import ClaimsOfVictims, deallocated
 from extender.runtime.text import counted, listed

@@ -19,7 +19,7 @@ from extender.model.devices import ResourceClaim
 from extender.model.pod import Pod
 from extender.model.pod_volumes import claims_of
 from extender.model.storage import PersistentVolumeClaim
-from extender.offline import remarks
+from extender.offline import remarks, rendering
 from extender.offline.answers import CauseCode, Documented, code_of, frame
 from extender.offline.claims import admit_new
 from extender.offline.devices import chosen_devices, left_over, names
@@ -35,7 +35,6 @@ from extender.offline.explain.condition import (
 from extender.offline.explain.search import suggested_changes
 from extender.offline.explain.suggestion import ChangeDocument, SuggestedChange, change_document
 from extender.offline.groups import GroupVerdict, GroupVerdicts
-from extender.offline.html import rendering
 from extender.offline.manifests.templates import Workload
 from extender.offline.nodes import all_nodes
 from extender.offline.remarks import (

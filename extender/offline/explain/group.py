@@ -14,6 +14,7 @@ from extender.groups.group_tree import leaves, scheduled_members, waiting_member
 from extender.groups.topology_placements import domains
 from extender.model.pod_groups import PodGroup
 from extender.model.workloads import PodDisruptionBudget
+from extender.offline import rendering
 from extender.offline.answers import CauseCode, Documented
 from extender.offline.claims import without_group
 from extender.offline.explain.explanation import Explanation
@@ -36,7 +37,6 @@ from extender.offline.groups import (
     member_outcomes,
     nodes_in,
 )
-from extender.offline.html import rendering
 from extender.offline.remarks import remarks_on
 from extender.offline.state import ClusterState
 from extender.runtime.clock import known_so_far

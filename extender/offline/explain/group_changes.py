@@ -40,12 +40,12 @@ from extender.model.pod_groups import (
 )
 from extender.model.quantity import amounts
 from extender.offline.answers import CauseCode
-from extender.offline.controllers.fresh_nodes import copies_of, shapes
 from extender.offline.explain.node_labels import labelled_node
 from extender.offline.explain.pod_terms import Requests, lowered, own_requests, uncordoned_node
 from extender.offline.explain.removed_pods import HIGHEST_PRIORITY, removed_pods
 from extender.offline.explain.search import pod_changes
 from extender.offline.explain.suggestion import SuggestedChange
+from extender.offline.fresh_nodes import copies_of, shapes
 from extender.offline.groups import (
     MemberOutcome,
     Membership,

@@ -12,9 +12,9 @@ from extender.framework.node_selectors import required_node_selector
 from extender.model.meta import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from extender.model.pod import Affinity, NodeAffinity, Pod
 from extender.model.selectors import Requirement, compile_requirement, requirement_text
-from extender.offline.controllers.replicas import is_pinned
 from extender.offline.explain.pod_terms import unspread
 from extender.offline.explain.suggestion import PodStep, SuggestedChange, subsets
+from extender.offline.replicas import is_pinned
 from extender.offline.state import ClusterState
 
 _FILTER = "NodeAffinity"

@@ -11,8 +11,8 @@ from itertools import chain, combinations, islice
 
 from extender.model.pod import Pod
 from extender.model.selectors import compile_selector
-from extender.offline.controllers.replicas import is_pinned
 from extender.offline.explain.suggestion import SuggestedChange
+from extender.offline.replicas import is_pinned
 from extender.offline.state import ClusterState
 from extender.preemption import Candidate
 from extender.runtime.text import listed

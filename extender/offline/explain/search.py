@@ -13,7 +13,6 @@ from functools import partial
 from itertools import combinations, islice
 
 from extender.model.pod import Pod
-from extender.offline.controllers.fresh_nodes import copies_of, shapes
 from extender.offline.explain import claim_changes
 from extender.offline.explain.node_labels import NodeSelection, labelled_node
 from extender.offline.explain.pod_terms import (
@@ -35,6 +34,7 @@ from extender.offline.explain.suggestion import (
     acceptance,
     is_accepted,
 )
+from extender.offline.fresh_nodes import copies_of, shapes
 from extender.offline.state import ClusterState
 
 _MOST_KINDS = 3

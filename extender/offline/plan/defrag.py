@@ -17,13 +17,13 @@ from extender.model.pod import Pod
 from extender.model.pod_groups import PodGroup
 from extender.offline.answers import Documented
 from extender.offline.claims import precomputed, replica_infos
-from extender.offline.controllers.workloads import replicas_of
 from extender.offline.manifests.templates import Workload, required_workload
 from extender.offline.plan.movable import KeepRules
 from extender.offline.plan.search import Findings, SearchLimits, search
 from extender.offline.plan.trial import PlanTrial, settle
 from extender.offline.state import ClusterState
 from extender.offline.what_if.capacity import admitted_templates, copies_of, copy_of_gang, gangs_of
+from extender.offline.workloads import replicas_of
 from extender.runtime.clock import INTERRUPTIONS, Clock
 from extender.table import PodInfo
 

@@ -24,9 +24,9 @@ from extender.devices.extended_resources import class_behind, may_be_backed
 from extender.framework.topology import ZONE
 from extender.model.pod import Pod
 from extender.model.requests import is_counted, is_extended
-from extender.offline.controllers.replicas import is_ready
-from extender.offline.controllers.workloads import as_created
+from extender.offline.replicas import is_ready
 from extender.offline.state import ClusterState
+from extender.offline.workloads import as_created
 from extender.plugins import node_affinity, node_name, node_ports, node_unschedulable, taint_toleration
 from extender.plugins.node_resources_fit import NodeResourcesFitFilter
 from extender.runtime.text import distinguishable, listed, rounded

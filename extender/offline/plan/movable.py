@@ -12,7 +12,7 @@ from extender.model.pod import Pod
 from extender.model.pod_groups import CompositePodGroup, PodGroup, SchedulingGroup
 from extender.model.selectors import Selector, parse_selector
 from extender.model.storage import PersistentVolume, PersistentVolumeClaim
-from extender.offline.controllers.replicas import is_pinned
+from extender.offline.replicas import is_pinned
 from extender.offline.state import ClusterState
 from extender.offline.what_if import budgets
 from extender.table import PodInfo

@@ -11,8 +11,8 @@ import msgspec
 
 from extender.errors import ConfigurationError
 from extender.model.pod import Pod
+from extender.offline import rendering
 from extender.offline.answers import Documented
-from extender.offline.html import rendering
 from extender.offline.manifests.templates import Workload
 from extender.offline.plan import solver
 from extender.offline.plan.defrag import MOST_ROOM, Room, make_room, shape_of

@@ -28,13 +28,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from extender.offline.controllers.replicas import is_pinned
 from extender.offline.explain.pod_terms import with_cordon
 from extender.offline.plan import movable, solver
 from extender.offline.plan.model import UNREACHABLE, Ints, PodClass, RelaxedProblem
 from extender.offline.plan.solver import Solution, Solver, Unsolved, part_of
 from extender.offline.plan.steering import Packing
 from extender.offline.plan.trial import Checkpoint, DirectedMove, Move, MoveRefused, PlanTrial, settle
+from extender.offline.replicas import is_pinned
 from extender.offline.state import ClusterState
 from extender.offline.what_if.result import fragmentation_of
 from extender.offline.what_if.simulation import Eviction

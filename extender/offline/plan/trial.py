@@ -17,11 +17,11 @@ import msgspec
 
 from extender.model.node import Node
 from extender.offline.answers import Documented
-from extender.offline.controllers.workloads import in_order
 from extender.offline.explain.pod_terms import with_cordon
 from extender.offline.state import ClusterState
 from extender.offline.what_if import budgets
 from extender.offline.what_if.simulation import Eviction, Simulation
+from extender.offline.workloads import in_order
 from extender.table import PodInfo
 
 MOST_CORDONED = 50

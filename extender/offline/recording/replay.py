@@ -16,8 +16,8 @@ from extender.engine.decision import Chosen, Failure
 from extender.errors import ConfigurationError
 from extender.framework.status import Refusal
 from extender.model.pod import Pod
+from extender.offline import rendering
 from extender.offline.answers import Documented, frame
-from extender.offline.html import rendering
 from extender.offline.recording.reading import RecordedStep, Recording, decoded_object, naming_step
 from extender.offline.recording.worlds import Causes, Consequence, Rules, World, counted_by_cause
 from extender.policy.loading import AnyPolicy

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from extender.model.pod import Pod
 from extender.model.selectors import compile_selector
 from extender.model.workloads import PodDisruptionBudget, PodDisruptionBudgetStatus
-from extender.offline.controllers.replicas import is_ready
-from extender.offline.controllers.workloads import scale_of
+from extender.offline.replicas import is_ready
 from extender.offline.state import ClusterState
+from extender.offline.workloads import scale_of
 
 NOT_ALLOWED = "a PodDisruptionBudget does not allow its eviction"
 _WITHOUT_SCALE = ("Job", "DaemonSet", "Node")

@@ -16,7 +16,7 @@ from extender.groups import Leaf
 from extender.model.devices import DeviceClass
 from extender.model.pod import Pod, PodSchedulingGroup
 from extender.model.pod_groups import PodGroup, PodGroupStatus
-from extender.offline import remarks
+from extender.offline import remarks, rendering
 from extender.offline.answers import Documented, frame
 from extender.offline.claims import (
     add_claims_like,
@@ -29,17 +29,16 @@ from extender.offline.claims import (
     with_claims,
     without_group,
 )
-from extender.offline.controllers.fresh_nodes import daemon_on, nodes_of_daemons
-from extender.offline.controllers.workloads import replicas_of
 from extender.offline.devices import LeftOver, left_over
 from extender.offline.explain.explanation import Explanation, Reason
+from extender.offline.fresh_nodes import daemon_on, nodes_of_daemons
 from extender.offline.groups import fitting_placed, nodes_in
-from extender.offline.html import rendering
 from extender.offline.manifests.admission import Admitted
 from extender.offline.manifests.templates import Workload
 from extender.offline.remarks import remarks_on
 from extender.offline.state import ClusterState
 from extender.offline.what_if.simulation import Progress, Simulation
+from extender.offline.workloads import replicas_of
 from extender.runtime.clock import known_so_far
 from extender.runtime.text import MOST_ROWS, aligned, counted, cut, printable, whole_number
 from extender.table import PodInfo

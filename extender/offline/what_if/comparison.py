@@ -11,8 +11,8 @@ import msgspec
 
 from extender.framework.profile import Profiles
 from extender.model.pod import Pod
+from extender.offline import rendering
 from extender.offline.answers import Documented, frame
-from extender.offline.html import rendering
 from extender.offline.state import ClusterState
 from extender.offline.what_if.result import (
     MEASURES,

@@ -15,7 +15,7 @@ from extender.model.devices import ResourceSlice
 from extender.model.meta import Object
 from extender.model.node import Node
 from extender.model.pod_groups import PodGroup, SchedulingGroup
-from extender.offline.controllers.fresh_nodes import from_manifest
+from extender.offline.fresh_nodes import from_manifest
 from extender.offline.manifests.companions import companion
 from extender.offline.manifests.templates import Workload, required_workload
 from extender.offline.state import ClusterState

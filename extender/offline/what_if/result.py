@@ -15,16 +15,16 @@ from numpy.typing import NDArray
 from extender.framework.profile import Profiles
 from extender.framework.topology import ZONE
 from extender.model.pod import Pod
+from extender.offline import rendering
 from extender.offline.answers import Documented, frame
-from extender.offline.controllers.workloads import in_order
 from extender.offline.devices import LeftOver, left_over, names
-from extender.offline.html import rendering
 from extender.offline.nodes import all_nodes
 from extender.offline.remarks import remarks_on
 from extender.offline.state import ClusterState
 from extender.offline.what_if.budgets import NOT_ALLOWED
 from extender.offline.what_if.scenario import Scenario, apply
 from extender.offline.what_if.simulation import Eviction, Placement, Progress, Simulation
+from extender.offline.workloads import in_order
 from extender.runtime.text import MOST_ROWS, Cells, aligned, counted, cut, listed, printable
 
 if TYPE_CHECKING:

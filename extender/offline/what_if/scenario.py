@@ -10,20 +10,14 @@ from extender.errors import ConfigurationError, UnknownNode
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.offline.claims import add_claims_like, create_companions, precomputed, replica, replica_infos
-from extender.offline.controllers.fresh_nodes import (
-    NodeTemplate,
-    add_nodes,
-    daemon_on,
-    node_of_daemon,
-    nodes_of_daemons,
-)
-from extender.offline.controllers.replicas import counts_terminating, is_daemon, is_pinned
-from extender.offline.controllers.workloads import controller_of, in_order, pods_of, replicas_of, wanted, with_scale
 from extender.offline.explain.pod_terms import with_cordon
+from extender.offline.fresh_nodes import NodeTemplate, add_nodes, daemon_on, node_of_daemon, nodes_of_daemons
 from extender.offline.manifests.templates import Workload, required_workload
+from extender.offline.replicas import counts_terminating, is_daemon, is_pinned
 from extender.offline.state import ClusterState
 from extender.offline.what_if import budgets
 from extender.offline.what_if.simulation import Simulation
+from extender.offline.workloads import controller_of, in_order, pods_of, replicas_of, wanted, with_scale
 from extender.table import PodInfo
 
 MOST_NEW_NODES, MOST_NEW_PODS = 10_000, 100_000

@@ -7,10 +7,10 @@ from datetime import datetime
 from random import Random
 from typing import Any
 
-from extender.offline.controllers.workloads import in_order
 from extender.offline.state import ClusterState
 from extender.offline.what_if.scenario import Scenario, apply
 from extender.offline.what_if.simulation import Simulation
+from extender.offline.workloads import in_order
 from extender.snapshots.objects import to_objects
 from tests.builders import Object
 

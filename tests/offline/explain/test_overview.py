@@ -9,7 +9,7 @@ import pytest
 
 from extender import Cluster
 from extender.offline.explain.overview import as_text, none_pending
-from extender.offline.html.rendering import by_cause
+from extender.offline.rendering import by_cause
 from extender.offline.state import ClusterState
 from extender.runtime.text import age
 from extender.snapshots.objects import to_objects

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from extender.offline.html.rendering import asset, by_free_resource, by_verdict, waterfall_steps
+from extender.offline.rendering import asset, by_free_resource, by_verdict, waterfall_steps
 
 
 def document(count: int, zones: int = 3) -> dict[str, Any]:

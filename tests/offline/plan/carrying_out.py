@@ -14,8 +14,8 @@ from contextlib import suppress
 from itertools import permutations
 
 from extender import Cluster, Move, MovePlan
-from extender.offline.controllers.workloads import as_created
 from extender.offline.state import ClusterState
+from extender.offline.workloads import as_created
 from extender.table import PodInfo
 from tests.builders import Object, make_namespace
 from tests.offline.plan.live_clusters import LiveCase

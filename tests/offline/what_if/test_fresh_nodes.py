@@ -12,7 +12,7 @@ from extender.errors import MalformedCluster
 from extender.model.devices import ResourceSlice
 from extender.model.node import Node
 from extender.model.storage import CSINode, CSIStorageCapacity
-from extender.offline.controllers.fresh_nodes import FreshNodes, copies_of, from_manifest
+from extender.offline.fresh_nodes import FreshNodes, copies_of, from_manifest
 from extender.offline.state import ClusterState
 from extender.offline.what_if.scenario import Scenario
 from extender.snapshots.objects import to_object, to_objects

@@ -12,9 +12,9 @@ import pytest
 
 from extender import Cluster
 from extender.errors import MalformedCluster
-from extender.offline.html import rendering
-from extender.offline.html.rendering import SiteLinks
+from extender.offline import rendering
 from extender.offline.manifests.templates import read_workloads
+from extender.offline.rendering import SiteLinks
 from extender.offline.state import ClusterState
 from extender.offline.what_if.capacity import as_text as capacity_text
 from extender.offline.what_if.comparison import as_text as comparison_text

@@ -1,7 +1,8 @@
-"""Renders the templates as pages of a server, as files, or as parts for notebooks.
+"""Renders answers as HTML: as a page of a server, in one self-contained file, or as a part for a notebook.
 
-It also computes what pages draw: a map of all nodes, a waterfall chart of two nodes' scores, and a list of pending
-pods.
+A page is made from what an answer's `to_dict` returns, and from the cluster's nodes if it has a map. The module also
+computes what pages draw: the map of all nodes, a waterfall chart of two nodes' scores, and a list of pending pods. All
+text from the cluster is escaped. `html/templates` has the pages, `html/static` their style and an optional script.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from extender.runtime.text import printable, rounded
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-_HERE = Path(__file__).parent
+_HERE = Path(__file__).parent / "html"
 _LONG = 20_000
 
 

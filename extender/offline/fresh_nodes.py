@@ -39,9 +39,9 @@ from extender.model.node import Node
 from extender.model.pod import Affinity, NodeAffinity, Pod, PodSpec
 from extender.model.selectors import compile_selector
 from extender.model.storage import CSINode, CSIStorageCapacity, PersistentVolume
-from extender.offline.controllers.replicas import is_daemon, is_pinned
-from extender.offline.controllers.workloads import as_created, lacks_class, pod_of_template
+from extender.offline.replicas import is_daemon, is_pinned
 from extender.offline.state import ClusterState
+from extender.offline.workloads import as_created, lacks_class, pod_of_template
 from extender.plugins.registry import default_profile
 
 NodeTemplate = str | Node | Sequence[Object]

@@ -16,9 +16,9 @@ from extender.model.meta import Object, OwnerReference
 from extender.model.pod import Pod, PodStatus
 from extender.model.workloads import PriorityClass, ReplicaSet, RuntimeClass, StatefulSet
 from extender.offline.claims import is_of_stateful_set, replica
-from extender.offline.controllers.replicas import counts_terminating, creates_pods, deletion_order, failed_indexes
 from extender.offline.manifests.admission import admit
 from extender.offline.manifests.templates import POD_HASH, stored_workload
+from extender.offline.replicas import counts_terminating, creates_pods, deletion_order, failed_indexes
 from extender.offline.state import ClusterState
 from extender.runtime.text import did_you_mean, nearest, whole_number
 from extender.snapshots.objects import SYSTEM_CLASSES, to_pod
