@@ -62,7 +62,7 @@ IMPURE_MODULES = {"time", "random", "logging", "os", "socket", "subprocess", "re
 ONLY_APP_IMPORTS = "cluster"
 LIVE = "extender.offline.live"  # reads a live cluster once, for the commands and the library
 WITH_TEMPLATES = "extender.model.controllers"  # a class has the name of its kind, here with more fields
-LOOSE = {"__init__", "errors", "wsgi"}
+LOOSE = {"__init__", "errors", "ui", "wsgi"}
 
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py" or path.parent != PACKAGE)
 ROOMS = sorted({PACKAGE, *(path.parent for path in MODULES)})

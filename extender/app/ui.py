@@ -38,7 +38,7 @@ from extender.runtime.questions import SECONDS, in_child
 from extender.table import PodInfo
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
 from extender.table.journal import BEGINNING
-from extender.ui.site import Arguments, Choices, Look, Site, Timeline, position
+from extender.ui import Arguments, Choices, Look, Site, Timeline, position
 from extender.web.access import UI
 from extender.web.answers import Answer, Handler, Page, error_answer, json_answer
 from extender.web.app import PageServer

@@ -286,7 +286,7 @@ def view(source: Source, others: Sequence[Path], recording: Path | None, port: i
     # imported here, because --help must not wait for NumPy
     from extender.app.ui import LiveCluster, look_at_cluster, look_at_recording
     from extender.app.ui import view as run
-    from extender.ui.site import Choices
+    from extender.ui import Choices
 
     if recording is not None and source.names_cluster:
         raise ConfigurationError(["give either --recording FILE or a cluster"])

@@ -32,7 +32,7 @@ from extender.plugins.registry import default_profile
 from extender.plugins.users import OfflineHost, predicate
 from extender.runtime.clock import ManualClock, TimeLimit
 from extender.runtime.unsettled import UnsettledWrites
-from extender.ui.site import Choices, Site
+from extender.ui import Choices, Site
 from extender.web.answers import Answer
 from extender.web.app import PageServer
 from tests.app.test_serve import EXAMPLE

@@ -23,7 +23,7 @@ import pytest
 from extender.app.ui import look_at_cluster, look_at_recording, providers
 from extender.cli.main import cli, main
 from extender.offline.state import ClusterState
-from extender.ui.site import Choices, Site
+from extender.ui import Choices, Site
 from extender.web.access import UI
 from extender.web.answers import Answer
 from extender.web.app import PageServer

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from extender.app.feed import feed_factory_of
+from extender.app.live_lookups import log_start
 from extender.app.schedule import SchedulerProcess
 from extender.app.serve import WebhookProcess, build
 from extender.cli.reference import endpoints
@@ -31,7 +32,6 @@ from extender.web.log import Traces
 from extender.web.metrics import Metrics
 from extender.web.pages import probe_pages
 from extender.web.scheduler_metrics import SchedulerMetrics
-from extender.web.start_log import log_start
 from tests.builders import make_pod
 from tests.docs.reference import PAGE, page
 

@@ -14,7 +14,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 
 from extender.app.ui import look_at_cluster, providers
 from extender.offline.state import ClusterState
-from extender.ui.site import Choices, Site
+from extender.ui import Choices, Site
 from extender.web.app import PageServer
 from tests.ui.chromium import ChromiumMissingError, chromium
 

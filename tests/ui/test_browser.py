@@ -12,7 +12,7 @@ from selenium.webdriver.common.keys import Keys
 
 from extender import Cluster
 from extender.app.ui import look_at_recording
-from extender.ui.site import Choices, Site
+from extender.ui import Choices, Site
 from extender.web.app import PageServer
 from tests.builders import make_node, make_pod
 from tests.offline.recording.recorded import record_timeline

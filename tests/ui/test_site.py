@@ -16,7 +16,7 @@ from extender.offline.state import ClusterState
 from extender.runtime.process import product_commit, product_version
 from extender.snapshots.files import write_snapshot
 from extender.snapshots.objects import to_objects
-from extender.ui.site import Choices, Site
+from extender.ui import Choices, Site
 from extender.web.access import UI
 from extender.web.answers import Answer, Page
 from tests.builders import make_node
@@ -225,7 +225,7 @@ def test_the_page_of_an_empty_cluster_says_so(page: str, text: str) -> None:
 @pytest.mark.parametrize("page", ["pending", "pod?pod=none"])
 def test_the_foot_of_a_page_has_version_and_documentation(monkeypatch: pytest.MonkeyPatch, page: str) -> None:
     example = pages(look_at_cluster(ClusterState.load(EXAMPLE), "example.yaml"))
-    monkeypatch.setattr("extender.ui.site.documentation_address", lambda: "https://forge.example/docs")
+    monkeypatch.setattr("extender.ui.documentation_address", lambda: "https://forge.example/docs")
     foot = get(example, page).body.decode().partition("<footer")[2]
     assert f"extender {product_version()} (commit {product_commit()})" in foot
     assert '<a href="https://forge.example/docs">documentation</a>' in foot

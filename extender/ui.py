@@ -1,6 +1,8 @@
-"""Answers requests for pages, one at a time, so that browsers cannot keep a scheduler from its work.
+"""Serves the pages below /ui, as HTML and as JSON: pending pods, a pod, the nodes, a node, a comparison.
 
-The first functions make the content of each page, ready for JSON, from a cluster and the arguments of a request.
+A page is made from a `Look`, which is a cluster at one moment (of a live cache, a snapshot or a recording), and from
+the arguments in the URL. Pages never change the cluster. The first functions make the content of each page, ready for
+JSON. `Site` answers one request at a time, so that browsers cannot keep a scheduler from its work.
 """
 
 from __future__ import annotations

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from extender.app.live_lookups import log_start
 from extender.config.settings import Command, Settings
 from extender.plugins.registry import default_profile
 from extender.policy.library import Library
 from extender.policy.loading import load
 from extender.table.features import DEFAULT_FEATURES
 from extender.web import log
-from extender.web.start_log import log_start
 
 RULE = """
 from extender import predicate, reserve
