@@ -61,7 +61,8 @@ PURE = {
 IMPURE_MODULES = {"time", "random", "logging", "os", "socket", "subprocess", "requests"}
 ONLY_APP_IMPORTS = "cluster"
 LIVE = "extender.offline.live"  # reads a live cluster once, for the commands and the library
-WITH_TEMPLATES = "extender.model.controllers"  # a class has the name of its kind, here with more fields
+# A class has the name of its kind; these are in model.controllers again, with more fields.
+WITH_TEMPLATES = {"Pod", "ReplicaSet", "ReplicationController", "StatefulSet"}
 LOOSE = {"__init__", "errors", "ui", "wsgi"}
 
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py" or path.parent != PACKAGE)
@@ -159,11 +160,10 @@ def test_no_two_public_classes_have_one_name() -> None:
     named = Counter(
         node.name
         for path in MODULES
-        if name_of(path) != WITH_TEMPLATES
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.ClassDef)
     )
-    assert [name for name, count in named.items() if count > 1 and not name.startswith("_")] == []
+    assert {name for name, count in named.items() if count > 1 and not name.startswith("_")} == WITH_TEMPLATES
 
 
 # What the answers about a cluster in memory, and the pages, may import from below: the door to a decision, values and

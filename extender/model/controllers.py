@@ -2,6 +2,7 @@
 
 Only offline commands read these fields: they tell which pods a controller makes, and which it deletes first. The kinds
 that are watched lack them, because templates take much memory, and times would keep pods from sharing equal conditions.
+A class of an object has the name of its kind, which is looked up by it, so four names occur in other modules too.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class RestartedContainer(pod.ContainerStatus, frozen=True):
     state: ContainerState | None = None
 
 
-class PodStatus(pod.PodStatus, frozen=True):
+class TimedPodStatus(pod.PodStatus, frozen=True):
     conditions: list[TimedCondition] | None = None  # type: ignore[assignment]  # lists are only read
     container_statuses: list[RestartedContainer] | None = None  # type: ignore[assignment]  # as above
     init_container_statuses: list[RestartedContainer] | None = None  # type: ignore[assignment]  # as above
@@ -68,7 +69,7 @@ class ManagedMeta(ObjectMeta, frozen=True):
 
 class Pod(pod.Pod, frozen=True):
     metadata: ManagedMeta = ManagedMeta()
-    status: PodStatus = PodStatus()
+    status: TimedPodStatus = TimedPodStatus()
 
 
 class TemplatePodSpec(pod.PodSpec, frozen=True):
@@ -94,22 +95,22 @@ class ReplicaSet(workloads.ReplicaSet, frozen=True):
     spec: ScaledSpec = ScaledSpec()
 
 
-class StatefulSetSpec(workloads.StatefulSetSpec, frozen=True):
+class ScaledStatefulSetSpec(workloads.StatefulSetSpec, frozen=True):
     replicas: Int32 | None = None
     template: PodTemplateSpec | None = None
 
 
 class StatefulSet(workloads.StatefulSet, frozen=True):
-    spec: StatefulSetSpec = StatefulSetSpec()
+    spec: ScaledStatefulSetSpec = ScaledStatefulSetSpec()
 
 
-class ReplicationControllerSpec(workloads.ReplicationControllerSpec, frozen=True):
+class ScaledReplicationControllerSpec(workloads.ReplicationControllerSpec, frozen=True):
     replicas: Int32 | None = None
     template: PodTemplateSpec | None = None
 
 
 class ReplicationController(workloads.ReplicationController, frozen=True):
-    spec: ReplicationControllerSpec = ReplicationControllerSpec()
+    spec: ScaledReplicationControllerSpec = ScaledReplicationControllerSpec()
 
 
 class DaemonSetSpec(workloads.SelectingSpec, frozen=True):

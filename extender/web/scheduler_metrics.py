@@ -94,7 +94,7 @@ class SchedulerMetrics(Metrics):
     def observe_queue(self, waiting: Waiting) -> None:
         """Adds the gauges whose values the functions in `waiting` compute at each scrape."""
         counted = waiting._replace(entities=lambda: self._entities(waiting.entities()))
-        self.registry.register(_AtScrape(counted, self._series["scheduler_queued_entities"]))
+        self.registry.register(_QueueAtScrape(counted, self._series["scheduler_queued_entities"]))
 
     def _entities(self, found: Mapping[tuple[str, ...], int]) -> Mapping[tuple[str, ...], int]:
         counts = Counter[tuple[str, ...]]()
@@ -200,7 +200,7 @@ class SchedulerMetrics(Metrics):
         self._histogram("scheduler_placement_evaluation_duration_seconds", *values).observe(seconds)
 
 
-class _AtScrape(Collector):
+class _QueueAtScrape(Collector):
     def __init__(self, waiting: Waiting, queued_entities: Series) -> None:
         self._waiting = waiting
         self._queued_entities = queued_entities
