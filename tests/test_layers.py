@@ -263,7 +263,7 @@ def test_answers_ask_the_engine_at_its_door(path: Path) -> None:
 
 
 # Whoever takes over the webhook and the loop need not read the answers: only the commands and the pages ask for them.
-ASK_FOR_ANSWERS = {"extender.app.ui", "extender.cli", "extender.ui"}
+ASK_FOR_ANSWERS = {"extender.app.live_pages", "extender.cli", "extender.ui"}
 
 
 def test_the_core_is_read_without_the_answers() -> None:

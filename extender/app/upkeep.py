@@ -32,9 +32,9 @@ from extender.app.housekeeping import (
     relist_interrupted,
 )
 from extender.app.live_lookups import FollowedVersion, announcement, version_to_follow
+from extender.app.live_pages import live_pages, simulation_handler
 from extender.app.observation import Observation
 from extender.app.policies import Adopt, PolicyReload, PolicyReloaded, PolicyTrial
-from extender.app.ui import live_pages, simulation_handler
 from extender.cache.cache import Cache
 from extender.cache.debugger import Comparer, dump
 from extender.cache.expiry import SURVEY_SECONDS

@@ -284,8 +284,8 @@ def view(source: Source, others: Sequence[Path], recording: Path | None, port: i
     Exit status: 0 after Ctrl-C, 2 for wrong usage or input, 1 for a failure, such as a port in use.
     """
     # imported here, because --help must not wait for NumPy
-    from extender.app.ui import LiveCluster, look_at_cluster, look_at_recording
-    from extender.app.ui import view as run
+    from extender.app.live_pages import LiveCluster, look_at_cluster, look_at_recording
+    from extender.app.live_pages import view as run
     from extender.ui import Choices
 
     if recording is not None and source.names_cluster:

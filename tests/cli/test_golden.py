@@ -20,7 +20,7 @@ import click
 import msgspec
 import pytest
 
-from extender.app.ui import look_at_cluster, look_at_recording, providers
+from extender.app.live_pages import look_at_cluster, look_at_recording, providers
 from extender.cli.main import cli, main
 from extender.offline.state import ClusterState
 from extender.ui import Choices, Site

@@ -12,7 +12,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 
-from extender.app.ui import look_at_cluster, providers
+from extender.app.live_pages import look_at_cluster, providers
 from extender.offline.state import ClusterState
 from extender.ui import Choices, Site
 from extender.web.app import PageServer

@@ -11,7 +11,7 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
 from extender import Cluster
-from extender.app.ui import look_at_recording
+from extender.app.live_pages import look_at_recording
 from extender.ui import Choices, Site
 from extender.web.app import PageServer
 from tests.builders import make_node, make_pod

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from extender.app.ui import LookOf, look_at_cluster, look_at_recording, providers
+from extender.app.live_pages import LookOf, look_at_cluster, look_at_recording, providers
 from extender.offline.state import ClusterState
 from extender.runtime.process import product_commit, product_version
 from extender.snapshots.files import write_snapshot

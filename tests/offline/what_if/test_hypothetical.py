@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from extender.app.feed import feed_factory_of
+from extender.app.live_pages import simulation_handler
 from extender.app.serve import application
-from extender.app.ui import simulation_handler
 from extender.cache.cache import Cache
 from extender.config.settings import Settings
 from extender.framework.profile import Profiles

@@ -16,8 +16,8 @@ from werkzeug.test import Client
 
 from extender import Cluster
 from extender.app.feed import feed_factory_of
+from extender.app.live_pages import CacheFollower, LiveCluster, live_pages, simulation_handler
 from extender.app.serve import application
-from extender.app.ui import CacheFollower, LiveCluster, live_pages, simulation_handler
 from extender.config.cluster_access import ClusterAccess
 from extender.config.settings import Settings
 from extender.errors import ClusterError
