@@ -18,7 +18,7 @@ def always() -> None:
 
 
 class Telemetry:
-    """Receives reports of what happens, and ignores them. A subclass in `web.telemetry` counts them in metrics."""
+    """Receives reports of what happens, and ignores them. A subclass in `web.metrics` counts them in metrics."""
 
     def lock_waited(self, caller: str, seconds: float) -> None:
         """Called after `caller` has waited for the cache's lock for `seconds`."""

@@ -1,4 +1,4 @@
-"""The classic Policy: historical names, arguments, the order of predicates, what is mandatory and what is default."""
+"""The classic Policy: historical names, arguments, the order of predicates, and the algorithm providers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from extender.framework.status import Code
 from extender.plugins.classic import NodeLabelFilter, NodeLabelScore, ServiceAffinity, ServiceAntiAffinity
 from extender.plugins.inter_pod_affinity import InterPodAffinityScore
 from extender.plugins.node_resources_scores import NodeResourcesFitScore, RequestedToCapacityRatio
+from extender.plugins.registry import default_profile
 from extender.policy.classic import DEFAULT_PRIORITIES, PREDICATES, priorities
 from extender.policy.loading import read
+from extender.policy.policy import PROVIDERS
 from tests.builders import Object, make_node, make_pod
-from tests.framework.cluster import pod_info, table_of
+from tests.framework.cluster import pod_info, scores, table_of
 
 MANDATORY = ["NodeUnschedulable", "TaintToleration"]
 
@@ -214,3 +216,19 @@ def test_all_predicates_are_checked_where_the_policy_wants_it(always: bool) -> N
     assert list(by_node["n"].reasons) == (reasons if always else reasons[:1])
     assert by_node["n"].code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
     assert by_node["ok"].reasons == (reasons[2],)
+
+
+def test_the_default_provider_is_the_default_profile() -> None:
+    assert PROVIDERS["DefaultProvider"]() == default_profile()
+
+
+def test_the_cluster_autoscaler_provider_prefers_full_nodes_and_is_else_the_same() -> None:
+    default, packing = default_profile(), PROVIDERS["ClusterAutoscalerProvider"]()
+    assert packing.predicates == default.predicates
+    changed = [pair for pair in zip(default.priorities, packing.priorities, strict=True) if pair[0] != pair[1]]
+    [(spreading, filling)] = changed
+    nodes = [make_node("used").obj(), make_node("free").obj(), make_pod("there").req(cpu="2").node("used").obj()]
+    pod = make_pod("p").req(cpu="1").obj()
+    by_spreading, by_filling = scores(spreading.priority, pod, *nodes), scores(filling.priority, pod, *nodes)
+    assert by_spreading["free"] > by_spreading["used"]
+    assert by_filling["used"] > by_filling["free"]

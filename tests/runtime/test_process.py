@@ -1,4 +1,4 @@
-"""The memory of large bodies is returned to the kernel, and pauses of the garbage collector are measured."""
+"""The memory and the garbage collector of a process, and the version and commit that it shows."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import gc
 import platform
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from extender.runtime import process
+from extender.runtime.process import product_commit
 
 _LIMIT = "from extender.runtime import process as malloc; assert malloc.limit()"
 # Bodies of 25 MiB, and between them something small that stays, as a cache's objects do.
@@ -159,3 +161,21 @@ def test_the_longest_collection_is_recorded() -> None:
         assert len([callback for callback in gc.callbacks if callback == pauses._note]) == 1
     finally:
         gc.callbacks.remove(pauses._note)
+
+
+@pytest.mark.parametrize(
+    ("written", "commit"),
+    [
+        pytest.param("g1a2b3c4d5", "1a2b3c4d5", id="a build from a checkout"),
+        pytest.param("None", "unknown", id="a build from an archive"),
+        pytest.param(None, "unknown", id="not built"),
+    ],
+)
+def test_the_commit_is_the_one_that_was_built(
+    written: str | None, commit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "runtime").mkdir()
+    if written:
+        (tmp_path / "runtime/commit.txt").write_text(written)
+    monkeypatch.setattr(process, "files", lambda package: tmp_path)
+    assert product_commit() == commit

@@ -1,4 +1,4 @@
-"""One connection: the budget that it shares with others, and when it asks for a body."""
+"""One connection: the budget that it shares with others, when it asks for a body, and when its place is taken."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from extender.web.answers import CLOSE, Answer, error_answer, header_lines, status_line
-from extender.web.connection import Application, Budget, ClientConnection, Environ, Lifecycle, render
+from extender.web.connection import Application, Budget, ClientConnection, Environ, Lifecycle, Phase, Places, render
 from extender.web.request_parser import Limits, RequestRefused
 from tests.web.servers import PATIENCE_SECONDS, Wire, post
 
@@ -95,3 +97,93 @@ def test_the_bytes_of_an_answer() -> None:
 def test_the_connection_s_header_is_there_once() -> None:
     rendered = render("503 Service Unavailable", header_lines(Answer(503, b"", headers=(CLOSE,))), b"", "close")
     assert rendered.count(b"\r\nConnection: close\r\n") == 1
+
+
+LINGERING, NEW, HALF, IDLE, BUSY = Phase
+
+
+@dataclass(eq=False)
+class Held:
+    """A connection, which began to wait at the second `since`."""
+
+    client: str
+    phase: Phase
+    since: float = 0.0
+    finishing: bool = False
+
+    def finish(self, *, make_way: bool = False) -> None:
+        assert make_way
+        self.finishing = True
+
+
+def held(text: str) -> list[Held]:
+    """Parses "a:NEW a:IDLE ..."; the first connection is the oldest."""
+    parts = (part.split(":") for part in text.split())
+    return [Held(client, Phase[phase], number) for number, (client, phase) in enumerate(parts)]
+
+
+@pytest.mark.parametrize(
+    ("most", "before", "client", "has_room", "closed"),
+    [
+        pytest.param(4, "a:IDLE", "b", True, None, id="a place is free"),
+        pytest.param(4, "a:NEW a:IDLE b:IDLE b:LINGERING", "c", True, 3, id="one that lingers goes first"),
+        pytest.param(4, "a:HALF a:IDLE a:NEW b:IDLE", "c", True, 2, id="then one that has sent nothing"),
+        pytest.param(4, "a:IDLE a:HALF a:BUSY b:IDLE", "c", True, 1, id="then one with half a request"),
+        pytest.param(4, "b:IDLE a:IDLE a:IDLE a:BUSY", "c", True, 1, id="then the one idle for longest of the greedy"),
+        pytest.param(4, "b:NEW a:IDLE a:IDLE a:IDLE", "c", True, 1, id="an address with few is spared, even if new"),
+        pytest.param(4, "a:IDLE a:IDLE a:NEW b:NEW", "b", True, 2, id="few replace those of many"),
+        pytest.param(4, "a:IDLE a:NEW a:NEW b:NEW", "a", True, 1, id="many replace their own"),
+        pytest.param(4, "a:BUSY a:BUSY a:BUSY", "a", False, None, id="a client has three quarters"),
+        pytest.param(4, "a:BUSY a:BUSY a:BUSY b:BUSY", "c", False, None, id="all are busy"),
+        pytest.param(16, " ".join(["a:BUSY"] * 7 + ["b:BUSY"] * 7), "b", False, None, id="the last places are kept"),
+        pytest.param(16, " ".join(["a:BUSY"] * 7 + ["b:BUSY"] * 7), "c", True, None, id="for addresses with few"),
+        pytest.param(1, "a:IDLE", "b", True, 0, id="a single place"),
+        pytest.param(1, "", "b", True, None, id="a single free place"),
+    ],
+)
+def test_closing_order(most: int, before: str, client: str, has_room: bool, closed: int | None) -> None:
+    connections = held(before)
+    assert Places(most).make_room(client, connections) is has_room
+    assert [number for number, each in enumerate(connections) if each.finishing] == [closed] * (closed is not None)
+
+
+@given(
+    st.integers(1, 40),
+    st.lists(st.tuples(st.sampled_from("abcdefghij"), st.sampled_from(Phase)), max_size=120),
+)
+def test_no_address_exceeds_the_places_and_no_busy_connection_is_closed(
+    most: int, arrivals: list[tuple[str, Phase]]
+) -> None:
+    places, connections = Places(most), list[Held]()
+    for number, (client, phase) in enumerate(arrivals):
+        before = [each for each in connections if not each.finishing]
+        has_room = places.make_room(client, connections)
+        closed = [each for each in before if each.finishing]
+        assert all(each.phase is not BUSY for each in closed)
+        if not has_room:
+            assert not closed
+            continue
+        connections.append(Held(client, phase, number))
+        staying = [each for each in connections if not each.finishing]
+        assert len(staying) <= most
+        assert sum(each.client == client for each in staying) <= max(1, most - most // 4)
+
+
+@given(st.integers(32, 64), st.sampled_from([LINGERING, NEW, HALF, IDLE]), st.integers(1, 7), st.integers(0, 3))
+def test_an_address_with_few_always_gets_a_place_and_keeps_it(
+    most: int, phase: Phase, strangers: int, few: int
+) -> None:
+    """However many connections up to seven other addresses open, before and after."""
+    places, connections = Places(most), [Held("kubelet", NEW, number) for number in range(few)]
+
+    def arrive(times: int) -> None:
+        for number in range(times):
+            stranger = f"stranger-{number % strangers}"
+            if places.make_room(stranger, connections):
+                connections.append(Held(stranger, phase, len(connections)))
+
+    arrive(2 * most)
+    assert places.make_room("kubelet", connections)
+    connections.append(Held("kubelet", NEW, 0))
+    arrive(2 * most)
+    assert not any(each.finishing for each in connections if each.client == "kubelet")

@@ -1,4 +1,4 @@
-"""The help on narrow terminals: sentences are wrapped, examples are not."""
+"""The help: its sentences fit narrow terminals, and each setting is below the heading of what it is about."""
 
 from __future__ import annotations
 
@@ -35,3 +35,10 @@ def test_the_commands_of_a_group_are_described_in_full() -> None:
     shown = " ".join(CliRunner().invoke(cli, ["rule", "--help"], terminal_width=NARROW).output.split())
     assert shown.endswith("test Run the rules in FILE on a cluster, and show what they refuse, what they prefer, "
                           "and how long they take.")  # fmt: skip
+
+
+@pytest.mark.parametrize("command", ["serve", "schedule"])
+def test_every_setting_has_a_heading(command: str) -> None:
+    text = CliRunner().invoke(cli, [command, "--help"]).output
+    general = text.partition("\nOptions:\n")[2].partition("\n\n")[0]
+    assert [line.split()[0].rstrip(",") for line in general.splitlines()] == ["--config", "-h"]

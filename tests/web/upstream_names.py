@@ -1,6 +1,6 @@
 """Reads the names of all metrics, events and conditions of kube-scheduler from its Go source.
 
-`python -m tests.web.telemetry.upstream_names` writes the recording again.
+`python -m tests.web.upstream_names` writes the recording again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.stock.build import KUBERNETES_VERSION, find_go
 
 RECORDING = Path(__file__).with_name("kube-scheduler-names.json")
-MODULES = Path(__file__).parents[2] / "stock/go/stock"
+MODULES = Path(__file__).parents[1] / "stock/go/stock"
 Names = dict[str, list[str]]
 _METRIC = re.compile(r"Subsystem:\s*(\"\w+\"|\w+),\s*Name:\s*\"(\w+)\"|NewDesc\(\"(\w+)\"")
 _EVENT = re.compile(r'Eventf\(.*?v1\.EventType\w+, "(\w+)", "(\w+)"')

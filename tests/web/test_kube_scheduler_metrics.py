@@ -1,6 +1,6 @@
 """Our series that have kube-scheduler's names, beside a recorded scrape of kube-scheduler's own /metrics.
 
-`RECORD=1 pytest tests/web/telemetry/test_kube_scheduler_metrics.py` writes the recording again.
+`RECORD=1 pytest tests/web/test_kube_scheduler_metrics.py` writes the recording again.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from tests.stock.build import MINOR
 from tests.stock.control_plane import ControlPlane
 from tests.stock.scraping import Family, families, scrape
 from tests.stock.waiting import wait_until
-from tests.web.telemetry import upstream_names
+from tests.web import upstream_names
 
 RECORDING = Path(__file__).with_name("kube-scheduler-metrics.json")
-DIFFERENCES = Path(__file__).parents[3] / "docs/differences.md"
+DIFFERENCES = Path(__file__).parents[2] / "docs/differences.md"
 FAMILIES: Mapping[str, Family] = json.loads(RECORDING.read_text())
 
 

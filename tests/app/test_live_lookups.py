@@ -1,34 +1,42 @@
-"""A process follows the version of its settings, else of its policy, else of its API server."""
+"""A process follows the version of its settings, else of its policy, else of its API server.
+
+The line about its start says by what it decides, where it listens, and what is switched off.
+"""
 
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from importlib.metadata import version as installed_version
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from extender.app.feed import feed_factory_of
-from extender.app.live_lookups import FollowedVersion, version_to_follow
+from extender.app.live_lookups import FollowedVersion, log_start, version_to_follow
 from extender.app.schedule import SchedulerProcess
 from extender.app.serve import WebhookProcess
 from extender.cache.cache import Cache
-from extender.config.settings import Settings
+from extender.config.settings import Command, Settings
 from extender.engine import Decision
 from extender.engine.engine import Engine
 from extender.framework.profile import Profiles
 from extender.plugins.registry import default_profile
-from extender.policy.loading import read
+from extender.policy.library import Library
+from extender.policy.loading import load, read
 from extender.policy.policy import Policy
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
 from extender.runtime.unsettled import UnsettledWrites
 from extender.snapshots.objects import to_objects, to_pod
-from extender.table.features import RELEASED, VERSIONS
+from extender.table.features import DEFAULT_FEATURES, RELEASED, VERSIONS
+from extender.web import log
 from extender.web.access import CONFIGZ
 from tests.builders import Object, make_node, stored
 from tests.cluster.fake_api import FakeApiServer, fake_api
@@ -201,3 +209,83 @@ def test_a_process_follows_and_shows_it(command: str, api: FakeApiServer, tmp_pa
     files = sorted(tmp_path.glob("recording*"))
     headers = [json.loads(gzip.decompress(file.read_bytes()).splitlines()[0]) for file in files]
     assert sorted(header["settings"]["kubernetesVersion"] for header in headers) == ["1.37", "1.38"]
+
+
+RULE = """
+from extender import predicate, reserve
+
+@predicate
+def own(pod, node):
+    return None
+
+@reserve(woken_by={"StatefulSet": "Add"})
+def taken(pod, node):
+    return None
+"""
+POLICY = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+featureGates: {VolumeLimitScaling: false}
+profiles:
+- schedulerName: mine
+  plugins:
+    filter: {enabled: [{name: "started_rules:own"}]}
+    reserve: {enabled: [{name: "started_rules:taken"}]}
+    score: {disabled: [{name: ImageLocality}]}
+    postFilter: {disabled: [{name: DefaultPreemption}]}
+"""
+
+
+def started(folder: Path, command: Command = "serve", **fields: object) -> dict[str, Any]:
+    """The line of a process with these settings."""
+    (folder / "started_rules.py").write_text(RULE)
+    stream = io.StringIO()
+    log.configure("json", "info", stream)
+    policy = load(POLICY.encode(), Library(folder=str(folder)))
+    settings = Settings.model_validate({"policy": "policy.yaml", **fields})
+    log_start(command, settings, policy.profiles, policy.features, ("https://api:6443", "v1.37.1"))
+    return dict(json.loads(stream.getvalue()))
+
+
+def test_the_start_line_names_cluster_versions_and_rules(tmp_path: Path) -> None:
+    line = started(tmp_path)
+    assert (line["msg"], line["command"], line["cluster"]) == ("start", "serve", "https://api:6443")
+    assert (line["kubernetes"], line["follows"], line["version"]) == ("v1.37.1", "1.37", installed_version("podseat"))
+    assert (line["policy"], line["profiles"]) == ("policy.yaml", ["mine"])
+    assert line["rules"] == ["started_rules:own", "started_rules:taken"]
+
+
+@pytest.mark.parametrize(
+    ("command", "fields", "addresses"),
+    [
+        ("serve", {}, ["http://127.0.0.1:8888/scheduler"]),
+        (
+            "serve",
+            {"tls_cert": "c", "prefix": "x/", "metrics_bind": "127.0.0.1:1"},
+            ["https://127.0.0.1:8888/x", "http://127.0.0.1:1"],
+        ),
+        ("schedule", {"bind": "127.0.0.1:8889"}, ["http://127.0.0.1:8889"]),
+    ],
+)
+def test_the_start_line_names_the_addresses(
+    tmp_path: Path, command: Command, fields: dict[str, object], addresses: list[str]
+) -> None:
+    assert started(tmp_path, command, **fields)["addresses"] == addresses
+
+
+def test_the_start_line_names_what_is_switched_off(tmp_path: Path) -> None:
+    off = started(tmp_path, simulate=True, client_ca="ca")["off"]
+    assert {"leaderElect", "record", "tlsCert", "VolumeLimitScaling", "DefaultPreemption"} <= {*off}
+    assert not {"simulate", "clientCa", "StorageCapacityScoring", "NodeResourcesFit", "maxStalenessSeconds"} & {*off}
+    assert "clientCa" not in started(tmp_path, "schedule")["off"]
+
+
+def test_lists_are_joined_by_commas_in_text() -> None:
+    stream = io.StringIO()
+    log.configure("text", "info", stream)
+    log_start("schedule", Settings(), [default_profile()], DEFAULT_FEATURES, ("https://api:6443", "v1.37.1"))
+    reported = stream.getvalue()
+    assert (
+        'profiles=default-scheduler rules="" addresses=http://127.0.0.1:8888 off="leaderElect, simulate, rec'
+        in reported
+    )

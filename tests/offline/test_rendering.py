@@ -1,15 +1,22 @@
-"""The map stays small and readable whatever the number of nodes, and the waterfall ends at the winner."""
+"""The map stays small and readable whatever the number of nodes, and the waterfall ends at the winner.
+
+All templates and static files are in the wheel.
+"""
 
 from __future__ import annotations
 
 import colorsys
 import re
 from collections import Counter
+from configparser import ConfigParser
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from extender.offline.rendering import asset, by_free_resource, by_verdict, waterfall_steps
+
+ROOT = Path(__file__).parents[2]
 
 
 def document(count: int, zones: int = 3) -> dict[str, Any]:
@@ -110,3 +117,13 @@ def test_the_waterfall_leads_from_the_next_to_the_winner() -> None:
     assert [(step["plugin"], step["x"], step["width"]) for step in steps] == [
         ("A", 0, 100), ("B", 66.67, 33.33), ("C", 44.44, 22.22),
     ]  # fmt: skip
+
+
+def test_every_file_that_is_no_module_is_package_data() -> None:
+    setup = ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    patterns = setup["options.package_data"]["extender"].split()
+    packaged = {path for pattern in patterns for path in (ROOT / "extender").glob(pattern)}
+    files = {path for path in (ROOT / "extender").rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    assert {path for path in files if path.suffix != ".py"} - packaged == set()
+    assert {path.suffix for path in packaged} >= {".html", ".css", ".js"}
