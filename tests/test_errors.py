@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+from functools import cache
 from pathlib import Path
 
 from extender import errors
@@ -12,6 +13,7 @@ from extender import errors
 PACKAGE = Path(errors.__file__).parent
 
 
+@cache
 def declared() -> dict[str, type]:
     return {
         name: found
