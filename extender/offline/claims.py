@@ -52,7 +52,8 @@ from extender.model.storage import (
 )
 from extender.model.workloads import StatefulSet
 from extender.offline.manifests.admission import Admitted
-from extender.offline.manifests.templates import COMPLETION_INDEX, POD_INDEX, POD_NAME, Workload, admitted
+from extender.offline.manifests.companions import admitted
+from extender.offline.manifests.templates import COMPLETION_INDEX, POD_INDEX, POD_NAME, Workload
 from extender.offline.state import ClusterState
 from extender.plugins.volume_binding import bound
 from extender.snapshots.objects import plain

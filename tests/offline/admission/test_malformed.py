@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from extender.errors import MalformedCluster
-from extender.offline.manifests.templates import companion, required_workload
+from extender.offline.manifests.companions import companion
+from extender.offline.manifests.templates import required_workload
 from extender.offline.state import ClusterState
 from tests.builders import Object
 from tests.offline.admission import companions, handmade
