@@ -40,7 +40,7 @@ def test_every_room_is_described() -> None:
 
 
 def test_every_folder_of_tests_is_a_rooms_or_on_the_map() -> None:
-    rooms = {path.name for path in PACKAGE.iterdir()}
+    rooms = {path.stem for path in PACKAGE.iterdir()}
     mapped = set(re.findall(r"^\| `(\w+)`", (ROOT / "tests/README.md").read_text(), re.MULTILINE))
     folders = {path.parent.name for path in ROOT.glob("tests/*/__init__.py")}
     assert folders - rooms - mapped == set()
