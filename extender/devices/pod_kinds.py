@@ -37,6 +37,7 @@ class PodKinds:
         self._changed_claims = Cursor(table.journal, ResourceClaim.__name__, DeviceClass.__name__)
         self._of_row: dict[int, dict[str, tuple[PodInfo, Kind]]] = {}  # by UID
         self._counts: Counter[Kind] = Counter()
+        self._pods = 0  # the sum of the counts, which would take long to add up if all pods differ
         self._unresolved: set[int] = set()
         self._devices_of_spec: dict[bytes, Kind] = {}
         self._classes = 0
@@ -50,7 +51,7 @@ class PodKinds:
         decision without kept columns.
         """
         self._refresh()
-        if self._changes and self._changes * _RENEWED >= self._counts.total():
+        if self._changes and self._changes * _RENEWED >= self._pods:
             self._changes = 0
             by_frequency = sorted(self._counts.items(), key=lambda item: (-item[1], *item[0][:3], sorted(item[0][3])))
             self._typical = TypicalPods(most_frequent(dict(by_frequency[:_MOST_KINDS])))
@@ -67,6 +68,7 @@ class PodKinds:
             rows = None
         if rows is None:
             self._counts.clear()
+            self._pods = 0
             self._of_row.clear()
             self._unresolved.clear()
             by_row: defaultdict[int, list[PodInfo]] = defaultdict(list)
@@ -103,6 +105,7 @@ class PodKinds:
 
     def _add(self, kind: Kind, pods: int) -> None:
         self._changes += 1
+        self._pods += pods
         self._counts[kind] += pods
         if not self._counts[kind]:
             del self._counts[kind]

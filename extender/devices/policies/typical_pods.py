@@ -94,6 +94,7 @@ class TypicalPods:
         self._most = max((count for (_, _, count, _), _ in self._asking), default=0)
         self._first: dict[str, int] = {}
         sizes = np.unique(np.array([kind[1] for kind, _ in self._asking if kind[1] < WHOLE], np.int64))
+        self._least = int(sizes[0]) if len(sizes) else WHOLE  # a device with less left is full
         self._rank = sizes.searchsorted(np.arange(WHOLE + 1), side="right")
         # The pods that use a device with so much free, int64[group, rank], as parts of _SCALE. And what is used of so
         # many idle devices by pods that ask for whole ones, int64[group, devices], in thousandths times _SCALE.
@@ -121,12 +122,33 @@ class TypicalPods:
         return drop
 
     def most_drop(self, nodes: DeviceNodes, ask: DeviceAsk, fits: Bools) -> Floats:
-        """Returns float64[row]: the highest `drop` of the devices that fit, bool[row, device]."""
+        """Returns float64[row]: the highest `drop` of the devices that fit, bool[row, device].
+
+        Idle devices of one node are alike, and what is left of full ones is of no use to this or a typical pod. So only
+        the other devices are looked at one by one, unless they are more than half of all.
+        """
         if not ask.is_shared:
             return self.drop(nodes, ask)
-        above_0 = self._drop_by_device(nodes, ask, -_NOT_FITTING)
-        above_0 *= fits.T  # much faster than a choice for each element
-        most: Floats = (above_0.max(axis=0) + _NOT_FITTING) / _SCALE
+        most: Floats
+        free, fits = nodes.free.T, fits.T
+        is_idle = free == WHOLE
+        partly = np.flatnonzero((free >= min(self._least, ask.milli)) & ~is_idle)
+        if 2 * len(partly) > free.size:
+            most = np.where(fits, self._drop_by_device(nodes, ask), _NOT_FITTING).max(axis=0) / _SCALE
+            return most
+        kept = self._kept(nodes)
+        group = self._group(kept.first, nodes.free_cpu - ask.cpu)
+        idle = group * self._of_idle.shape[1] + kept.idle
+        row, left, fitting = partly % len(group), free.take(partly), np.flatnonzero(fits.take(partly))
+        group_of_each = group.take(row)
+        before, before_idle = self._used(left, group_of_each), self._used(WHOLE, group)
+        gain = self._used(left - ask.milli, group_of_each) - before
+        best = self._used(WHOLE - ask.milli, group) - before_idle - self._of_last_idle.take(idle)
+        best[~(fits & is_idle).any(axis=0)] = _NOT_FITTING
+        np.maximum.at(best, row.take(fitting), gain.take(fitting))
+        usable = np.bincount(row, before, len(group))  # float64 is exact: the sums are below 2**53
+        usable += before_idle * kept.idle + self._of_idle.take(idle) - kept.usable
+        most = (usable + best) / _SCALE + ask.milli
         return most
 
     def _drop(self, nodes: DeviceNodes, ask: DeviceAsk) -> Ints:
@@ -144,8 +166,8 @@ class TypicalPods:
         drop: Ints = usable - kept.usable + ask.total * _SCALE
         return drop
 
-    def _drop_by_device(self, nodes: DeviceNodes, ask: DeviceAsk, more: int = 0) -> Ints:
-        """Returns int64[device, row]: the drop, times `_SCALE`, if the share is taken from each device; plus `more`."""
+    def _drop_by_device(self, nodes: DeviceNodes, ask: DeviceAsk) -> Ints:
+        """Returns int64[device, row]: the drop, times `_SCALE`, if the share is taken from each device."""
         kept = self._kept(nodes)
         free = nodes.free.T
         group = self._group(kept.first, nodes.free_cpu - ask.cpu)
@@ -156,7 +178,7 @@ class TypicalPods:
         usable = before.sum(axis=0)
         usable += self._of_idle.take(idle)
         usable -= kept.usable
-        usable += ask.milli * _SCALE + more
+        usable += ask.milli * _SCALE
         drop += usable
         drop -= (free == WHOLE) * self._of_last_idle.take(idle)
         return drop
@@ -178,10 +200,9 @@ class TypicalPods:
         usable += self._of_idle.take(group * self._of_idle.shape[1] + idle)
         return usable
 
-    def _used(self, free: Ints, group: Ints) -> Ints:
-        """Returns int64[device, row]: the thousandths that pods with shares can use, times `_SCALE`."""
-        places = self._rank.take(free)
-        places += group * self._shares.shape[1]
+    def _used(self, free: Ints | int, group: Ints) -> Ints:
+        """Returns int64: the thousandths that pods with shares can use of each device, times `_SCALE`."""
+        places = self._rank.take(free) + group * self._shares.shape[1]
         used: Ints = self._shares.take(places)
         used *= free
         return used
