@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from extender.devices.policies.device_nodes import DeviceAsk, DeviceNodes
-    from extender.devices.policies.policy import device_priority
     from extender.engine import Decision
     from extender.errors import ExtenderError
     from extender.framework.permit import Wait, WaitingPod
@@ -69,6 +68,7 @@ if TYPE_CHECKING:
         Nominate,
         PredicateFunction,
         bind,
+        device_priority,
         permit,
         post_bind,
         post_filter,
@@ -173,7 +173,6 @@ __all__ = [
 
 _NAMES = {
     "extender.devices.policies.device_nodes": ("DeviceAsk", "DeviceNodes"),
-    "extender.devices.policies.policy": ("device_priority",),
     "extender.engine": ("Decision",),
     "extender.errors": ("ExtenderError",),
     "extender.framework.permit": ("Wait", "WaitingPod"),
@@ -216,6 +215,7 @@ _NAMES = {
         "PredicateFunction",
         "permit",
         "bind",
+        "device_priority",
         "post_bind",
         "post_filter",
         "pre_bind",

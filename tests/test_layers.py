@@ -194,6 +194,7 @@ BESIDE_THE_DOOR = {
         "extender.devices.policies",
         "extender.framework.policy_fields",
         "extender.plugins.device_scoring",
+        "extender.plugins.users",
     },
     "extender.offline.groups": {"extender.queue.entries.GroupOutcome"},
     "extender.offline.recording": {  # replays what the verbs and the loop decided, so it runs them
@@ -215,6 +216,7 @@ BESIDE_THE_DOOR = {
         "extender.framework.permit",
         "extender.framework.plugin",
         "extender.framework.rules",
+        "extender.plugins.device_scoring.scoring_with",
         "extender.plugins.users",
     },
     "extender.offline.claims": {  # does what the controllers do after the loop has chosen

@@ -30,9 +30,11 @@ from extender.engine.decide import SchedulingCycle, Scope
 from extender.errors import BindingFailed, ClusterError, ConfigurationError, DeadlineExceeded, NotFound, Outdated
 from extender.framework.profile import Profile, Profiles, WeightedPriority
 from extender.framework.status import Refusal, unschedulable
+from extender.plugins.device_scoring import scoring_with
 from extender.plugins.registry import default_profile
 from extender.plugins.users import LiveHost, OfflineHost, custom_rules
 from extender.plugins.users.bind import CustomBind
+from extender.plugins.users.device_priority import CustomDevicePriority
 from extender.plugins.users.function import CustomRule, file_of, place_of
 from extender.plugins.users.handle import RuleHost
 from extender.plugins.users.post_filter import CustomPostFilter
@@ -472,6 +474,8 @@ def _try(rule: CustomRule, pod: PodInfo, table: Table) -> None:
             _decide(replace(_NO_RULES, priorities=[WeightedPriority(rule)]), pod, table)
         case CustomPostFilter():
             _decide(replace(_NO_RULES, predicates=[_RefuseAll()], post_filter=[rule]), pod, table)
+        case CustomDevicePriority():
+            _decide(replace(_NO_RULES, priorities=[WeightedPriority(scoring_with(rule))]), pod, table)
         case CustomBind():
             with suppress(BindingFailed), table.hypothetically(removed=[pod.uid]):  # the rule may refuse the pod
                 for row in table.nodes.rows[:_BIND_NODES].tolist():

@@ -64,7 +64,7 @@ profiles:
   - name: "{name}:{name}"
     args: {{label: example.com/team}}
 """
-_PER_NODE = ("predicate", "priority")
+_PER_NODE = ("predicate", "priority", "device_priority")
 _OTHERS: Mapping[str, tuple[str, str, str]] = {
     "priority": ("Node, Pod, priority", "score", _PRIORITY),
     "pre_enqueue": (
@@ -303,7 +303,7 @@ def _text(trial: RuleTrial) -> str:
             f"  refuses {count}: {shorten(printable(reason), _LONGEST_REASON)}"
             for reason, count in Counter(trial.refused).most_common()
         ]
-    elif trial.kind != "priority":
+    elif trial.kind not in _PER_NODE:
         counts = [
             *Counter(trial.answers).most_common(),
             *((f"refuses: {each}", n) for each, n in Counter(trial.refused).most_common()),

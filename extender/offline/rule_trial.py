@@ -22,7 +22,9 @@ from extender.framework.plugin import BIND, FILTER, POST_FILTER, PRE_ENQUEUE, QU
 from extender.framework.rules import Check, PostFilter, Predicate, PreEnqueueRule, Priority, QueueSort
 from extender.offline.answers import Documented
 from extender.offline.state import ClusterState
+from extender.plugins.device_scoring import scoring_with
 from extender.plugins.users import DECORATORS, OfflineHost, RuleFunction
+from extender.plugins.users.device_priority import DEVICE_POLICY, CustomDevicePriority
 from extender.plugins.users.function import place_of
 from extender.plugins.users.reserve import CustomPostBind, CustomPreBind, CustomReserve
 from extender.plugins.users.rule_calls import described, is_ctrl_c
@@ -39,7 +41,7 @@ class RuleTrial(Documented, frozen=False):  # type: ignore[misc]  # it counts wh
 
     Attributes:
         name: the name of the rule.
-        kind: `predicate` or `priority`, or the extension point of another rule, such as `preEnqueue`.
+        kind: `predicate`, `priority` or `device_priority`, or another rule's extension point, such as `preEnqueue`.
         refused: reason -> the number of refusals. A predicate refuses (pod, node) pairs, any other rule refuses pods.
         answers: answer -> the number of pods with this answer, such as "accepts". Refusals are not counted. Empty for a
             predicate or priority.
@@ -140,6 +142,10 @@ def _score(trial: RuleTrial, priority: Priority, pods: Sequence[PodInfo], table:
         trial.differs = sum(bool(pod_scores.min() != pod_scores.max()) for pod_scores in scores)
 
 
+def _score_devices(trial: RuleTrial, policy: CustomDevicePriority, pods: Sequence[PodInfo], table: Table) -> None:
+    _score(trial, scoring_with(policy), pods, table)
+
+
 def _pre_enqueue(trial: RuleTrial, rule: PreEnqueueRule, pods: Sequence[PodInfo], table: Table) -> None:
     for pod in pods:
         refusal = rule.refuse(pod, table)
@@ -202,10 +208,11 @@ def _choose(trial: RuleTrial, rule: AnnotationRule, pods: Sequence[PodInfo], tab
                 trial.refused[refusal or "there is no node"] += 1
 
 
-_KINDS = {FILTER: "predicate", SCORE: "priority"}
+_KINDS = {FILTER: "predicate", SCORE: "priority", DEVICE_POLICY: "device_priority"}
 _AT: Mapping[str, Callable[[RuleTrial, Any, Sequence[PodInfo], Table], None]] = {
     FILTER: _filter,
     SCORE: _score,
+    DEVICE_POLICY: _score_devices,
     PRE_ENQUEUE: _pre_enqueue,
     QUEUE_SORT: _queue_sort,
     POST_FILTER: _post_filter,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Literal, Self, get_args
+from typing import Annotated, Literal, Self
 
 import numpy as np
 from pydantic import AfterValidator, Field, model_validator
@@ -30,13 +30,14 @@ from extender.framework.policy_fields import Positive, Strict
 from extender.framework.profile import Profile
 from extender.framework.rules import RowScorer, Scorer, Scores
 from extender.model.quantity import milli_from_nano, nano
+from extender.plugins.users.device_priority import CustomDevicePriority
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 
 NAME = "DeviceScoring"
 _MOST_STATES = 16
-PolicyName = Literal["FirstFit", "BestFit", "DotProd", "GpuClustering", "GpuPacking", "FGD", "CpuBalance", "PWR"]
-POLICY_NAMES: Sequence[str] = get_args(PolicyName)
+POLICY_NAMES = ("FirstFit", "BestFit", "DotProd", "GpuClustering", "GpuPacking", "FGD", "CpuBalance", "PWR")
+"""The policies of this project; a configuration may name users' policies, too."""
 
 
 def _quantity(value: str) -> str:
@@ -51,8 +52,8 @@ def _quantity(value: str) -> str:
 class DevicePolicySpec(Strict):
     """A policy, and what its scores count for."""
 
-    name: PolicyName
-    """The name of the policy."""
+    name: str
+    """The name of the policy, or module:function of a user's."""
     weight: Annotated[int, Field(ge=1, le=100)] = 1
     """The weight of its scores in the sum."""
 
@@ -119,6 +120,7 @@ class DeviceScoring:
 
     Attributes:
         policies: the names of the policies with their weights.
+        users_rules: the policies among them that are users' functions.
         resources: the devices that the policies see.
         typical_pods: the typical pods with their shares; None to learn them.
         takes_first_fit: True if kube-scheduler chooses the devices.
@@ -128,6 +130,7 @@ class DeviceScoring:
     resources: tuple[DeviceResource, ...] = EVERY_DRIVER
     typical_pods: tuple[tuple[Kind, float], ...] | None = None
     takes_first_fit: bool = False
+    users_rules: tuple[CustomDevicePriority, ...] = ()
     name: str = NAME
 
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
@@ -211,6 +214,7 @@ class _State:
     def __init__(self, scoring: DeviceScoring, table: Table) -> None:
         self.columns = DeviceColumns(table, scoring.resources)
         self._given = scoring.policies
+        self._users = {rule.name: rule.on(table) for rule in scoring.users_rules}
         self._kinds = PodKinds(table, self.columns) if scoring.typical_pods is None else None
         self._typical = TypicalPods(dict(scoring.typical_pods or ()))
         self._parts: list[Weighted] = []
@@ -222,7 +226,9 @@ class _State:
             typical = self._kinds.typical()
         if not self._parts or typical is not self._typical:
             self._typical = typical
-            self._parts = [Weighted(POLICIES[name](typical, 0), weight) for name, weight in self._given]
+            self._parts = [
+                Weighted(self._users.get(name) or POLICIES[name](typical, 0), weight) for name, weight in self._given
+            ]
         return self._parts
 
 
@@ -243,6 +249,11 @@ class _States:
             state = self._states[key] = _State(key, self._table)
         state.columns.refresh()
         return state
+
+
+def scoring_with(rule: CustomDevicePriority) -> DeviceScoring:
+    """Returns a DeviceScoring with this policy only, to try it."""
+    return DeviceScoring(((rule.name, 1),), users_rules=(rule,))
 
 
 def device_scoring_of(profile: Profile) -> DeviceScoring | None:

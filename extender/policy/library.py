@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 import linecache
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from importlib.machinery import SOURCE_SUFFIXES, FileFinder, SourceFileLoader
 from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
@@ -16,7 +16,15 @@ from pydantic import BaseModel
 
 from extender.framework.plugin import Plugin, Registry
 from extender.plugins.registry import IN_TREE, REGISTRY
-from extender.plugins.users import DECORATORS, OfflineHost, PredicateFunction, PriorityFunction, RuleFunction
+from extender.plugins.users import (
+    DECORATORS,
+    DevicePriorityFunction,
+    OfflineHost,
+    PredicateFunction,
+    PriorityFunction,
+    RuleFunction,
+)
+from extender.plugins.users.device_priority import DEVICE_POLICY
 from extender.plugins.users.handle import RuleHost
 from extender.plugins.users.rule_calls import described, is_ctrl_c
 from extender.policy.faults import Faults
@@ -149,6 +157,29 @@ class Library:
             return None
         self.imported[name] = rule
         return self._as_plugin(name, rule)
+
+    def find_device_policy(self, name: str, path: str, faults: Faults, ours: Sequence[str]) -> Plugin[BaseModel] | None:
+        """Returns the user's device policy of this name, or else adds a fault.
+
+        If no rule has the name, the fault lists all known policies: `ours` and the users'.
+        """
+        if not self.has_rule(name):
+            known = [*ours, *self._device_policies()]
+            faults.add(path, f"expected {', '.join(known)}, or module:function of your own; got {name!r}", name, known)
+            return None
+        plugin = self.find_rule(name, path, faults, ours)
+        if plugin is not None and DEVICE_POLICY not in plugin.others:
+            faults.add(path, f"{name} is not a device policy; decorate the function with @device_priority")
+            return None
+        return plugin
+
+    def _device_policies(self) -> list[str]:
+        """Returns the names of users' device policies that are loaded or installed."""
+        found: dict[str, object] = {**self._rules, **self.imported}
+        for point in _entry_points():
+            with suppress(Exception):  # loading runs the user's code, which may raise any exception
+                found[point.name] = point.load()
+        return sorted(name for name, rule in found.items() if isinstance(rule, DevicePriorityFunction))
 
     def _imported(self, place: str) -> object:
         if self._folder:

@@ -27,10 +27,13 @@ from extender.framework.rules import Predicate, QueueSort
 from extender.model.kinds import ADMISSION_KINDS, KINDS, Kind, custom_kind
 from extender.plugins.default_preemption import NAME as PREEMPTION
 from extender.plugins.default_preemption import DefaultPreemptionArgs
+from extender.plugins.device_scoring import NAME as DEVICE_SCORING
+from extender.plugins.device_scoring import POLICY_NAMES, DeviceScoring, DeviceScoringArgs
 from extender.plugins.dynamic_resources import DynamicResourcesFilter
 from extender.plugins.gang_scheduling import NAME as GANG_SCHEDULING
 from extender.plugins.node_resources_fit import NAME as FIT
 from extender.plugins.registry import DEFAULT_SCHEDULER
+from extender.plugins.users.device_priority import DEVICE_POLICY
 from extender.policy.configuration_fields import (
     ALL,
     ConfigurationSpec,
@@ -351,6 +354,9 @@ class _ProfileReader:
         plugin = self._library.find(name, place, self._faults)
         if plugin is None:
             return False
+        if DEVICE_POLICY in plugin.others:
+            self._faults.add(place, f"{name} is a device policy; name it in the policies of {DEVICE_SCORING}")
+            return False
         if point != MULTI_POINT and not plugin.extends(point) and (name, point) != (PREEMPTION, RESERVE):
             self._faults.add(place, f"{name} does not implement the extension point {point}")
             return False
@@ -376,9 +382,20 @@ class _ProfileReader:
                 if self._is_for_stock and isinstance(config.args, Mapping) and _DEVICE_PREEMPTION in config.args:
                     self._faults.add(f"{path}.args.{_DEVICE_PREEMPTION}", "kube-scheduler has no such field")
                 arguments = self._faults.read(plugin.arguments, _with_header(config.args), f"{path}.args")
+                if isinstance(arguments, DeviceScoringArgs):
+                    self._find_device_policies(arguments, f"{path}.args.policies")
                 if arguments is not None:
                     yield plugin.name, arguments
             seen.add(config.name)
+
+    def _find_device_policies(self, arguments: DeviceScoringArgs, path: str) -> None:
+        """Finds the users' policies that DeviceScoring is to call; adds a fault for each that is unknown."""
+        for index, policy in enumerate(arguments.policies):
+            if policy.name not in POLICY_NAMES:
+                place = f"{path}[{index}].name"
+                plugin = self._library.find_device_policy(policy.name, place, self._faults, POLICY_NAMES)
+                if plugin is not None:
+                    self._plugins[policy.name] = plugin
 
     def _of_rule(self, name: str, path: str) -> Plugin[BaseModel] | None:
         """Returns a plugin that the profile configures without enabling it; None if there is none of this name."""
@@ -422,7 +439,17 @@ class _ProfileReader:
             plugin, arguments = self._plugins[name], self._arguments_of(name)
             idle = plugin.scores_filtered and name not in filtering
             if plugin.priority and arguments is not None and not idle:
-                yield WeightedPriority(plugin.priority(arguments), by_name[name])
+                priority = plugin.priority(arguments)
+                if isinstance(priority, DeviceScoring):
+                    priority = self._with_device_policies(priority)
+                yield WeightedPriority(priority, by_name[name])
+
+    def _with_device_policies(self, scoring: DeviceScoring) -> DeviceScoring:
+        """Returns the plugin with the users' policies that it names."""
+        plugins = [self._plugins[name] for name, _ in scoring.policies if name in self._plugins]
+        given = [(plugin, self._arguments_of(plugin.name)) for plugin in plugins]
+        built = (plugin.others[DEVICE_POLICY](arguments) for plugin, arguments in given if arguments is not None)
+        return replace(scoring, users_rules=tuple(built))
 
     def _check_total(self, weights_by_name: Mapping[str, int]) -> None:
         """Refuses weights whose sum is negative before the last one.

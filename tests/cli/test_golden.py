@@ -40,7 +40,7 @@ WIDTH = 120
 EXAMPLE = "--cluster example.yaml"
 HARD = "--cluster hard.yaml"
 GROUPS = "--cluster groups.yaml"
-SHARED = "--cluster shared.yaml"
+DEVICES = "--cluster devices.yaml"
 APP = """\
 apiVersion: apps/v1
 kind: Deployment
@@ -140,14 +140,14 @@ OUTPUTS: Mapping[str, Sequence[str]] = {
         f"explain work/affinity {HARD} --node n1",
     ),
     "devices": (
-        f"explain {SHARED}",
-        f"explain ml/embed-4 {SHARED}",
-        f"explain ml/embed-4 {SHARED} --policy packing.yaml",
-        f"explain ml/train-1 {SHARED}",
-        f"simulate {SHARED}",
-        f"simulate {SHARED} --policy packing.yaml",
-        f"capacity {SHARED} -f share.yaml",
-        f"capacity {SHARED} -f share.yaml -o json",
+        f"explain {DEVICES}",
+        f"explain ml/embed-4 {DEVICES}",
+        f"explain ml/embed-4 {DEVICES} --policy packing.yaml",
+        f"explain ml/train-1 {DEVICES}",
+        f"simulate {DEVICES}",
+        f"simulate {DEVICES} --policy packing.yaml",
+        f"capacity {DEVICES} -f share.yaml",
+        f"capacity {DEVICES} -f share.yaml -o json",
     ),
     "explain-batch": ("explain --batch < cases.jsonl",),
     "simulate": (
@@ -317,8 +317,8 @@ def run(command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
 @pytest.fixture(autouse=True)
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     shutil.copy(ROOT / "extender/offline/example.yaml", tmp_path / "example.yaml")
-    for name in ("hard.yaml", "shared.yaml"):
-        shutil.copy(GOLDEN / name, tmp_path / name)
+    shutil.copy(GOLDEN / "hard.yaml", tmp_path)
+    shutil.copy(ROOT / "examples/devices.yaml", tmp_path)
     shutil.copy(ROOT / "examples/pod-groups.yaml", tmp_path / "groups.yaml")
     shutil.copy(ROOT / "tests/recordings/served.jsonl.gz", tmp_path / "recording.jsonl.gz")
     contents = {
@@ -414,7 +414,7 @@ def page_text(site: Site, address: str) -> str:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_says_what_is_kept(name: str) -> None:
-    cluster = "shared.yaml" if name == "page-devices" else "example.yaml"
+    cluster = "devices.yaml" if name == "page-devices" else "example.yaml"
     look = look_at_cluster(ClusterState.load(Path(cluster)), cluster, ["pods could not be read"])
     site = Site(look, Choices(others=providers()))
     compare(name, "\n".join(page_text(site, address) for address in PAGES[name]))

@@ -48,7 +48,8 @@ def test_the_policy_of_the_page_and_its_program_run(tmp_path: Path, monkeypatch:
     monkeypatch.delitem(sys.modules, "mine")
     folder = tmp_path / "examples" / "experiment"
     shutil.copytree(ROOT / "examples" / "experiment", folder)
-    (folder / "mine.py").write_text(block("python", "@device_priority"))
+    [source] = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "devices.md").read_text(), re.DOTALL)
+    (folder / "mine.py").write_text(source)
     text = (folder / "experiment.yaml").read_text()
     changed = re.sub(r"policies: .*", "policies: [FGD, 'mine:fewest_free']", text).replace("last: 46", "last: 42")
     (folder / "experiment.yaml").write_text(changed)

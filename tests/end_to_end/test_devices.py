@@ -296,6 +296,36 @@ def test_a_preemptor_that_is_deleted_while_it_waits_leaves_the_device_to_others(
     assert cluster.devices()["high"] == ([], [])
 
 
+FULLEST = """
+from extender import DeviceAsk, DeviceNodes, device_priority
+
+@device_priority
+def fullest(nodes: DeviceNodes, ask: DeviceAsk):
+    return 100 - nodes.free // 10
+"""
+
+
+def scoring_by(policy: str, scheduler_name: str, folder: Path) -> Path:
+    """Writes a policy file that names a device policy, and a module of a user beside it."""
+    (folder / "fullest_first.py").write_text(FULLEST)
+    enabled = {"score": {"enabled": [{"name": "DeviceScoring", "weight": 100}]}}
+    args = {"policies": [{"name": policy}]}
+    return policy_for(scheduler_name, folder, "DeviceScoring", args, plugins=enabled)
+
+
+def test_the_loop_takes_the_device_that_a_users_policy_prefers(
+    cluster: Cluster, start_scheduler: StartScheduler, tmp_path: Path
+) -> None:
+    for node in ("n1", "n2"):
+        cluster.node(node, *shared("gpu-0", "gpu-1"))
+    cluster.allocate("in-use", "n2", "gpu-1", 20)
+    file = scoring_by("fullest_first:fullest", "own", tmp_path)
+    with start_scheduler("--policy", str(file), "--scheduler-name", "own"):
+        cluster.pod("p", "low", share(10), scheduler="own")
+        cluster.await_placed(p="n2")
+    assert cluster.devices()["p"] == (["gpu-1"], ["p"])
+
+
 def _place_of(cluster: Cluster, pod: str) -> str:
     return cluster.placed().get(pod, "")
 
@@ -341,9 +371,9 @@ def test_kube_controller_manager_deallocates_the_claim_of_the_evicted_pod(
 # ---- the webhook
 
 
-@pytest.mark.parametrize("cordoned", ["", "n2"])
+@pytest.mark.parametrize(("policy", "cordoned"), [("PWR", ""), ("PWR", "n2"), ("fullest_first:fullest", "")])
 def test_the_webhook_scores_a_node_by_the_device_that_kube_scheduler_takes(
-    cordoned: str, cluster: Cluster, start_extender: StartExtender, tmp_path: Path
+    policy: str, cordoned: str, cluster: Cluster, start_extender: StartExtender, tmp_path: Path
 ) -> None:
     """kube-scheduler takes gpu-0 on each node, which is idle on n1 and half in use on n2. n3 has too little memory.
 
@@ -357,9 +387,7 @@ def test_the_webhook_scores_a_node_by_the_device_that_kube_scheduler_takes(
         cluster.allocate(f"in-use-{number}", node, device, gib)
     if cordoned:
         client.patch("Node", cordoned, {"spec": {"unschedulable": True}})
-    enabled = {"score": {"enabled": [{"name": "DeviceScoring", "weight": 100}]}}
-    saving = {"policies": [{"name": "PWR"}]}
-    file = policy_for("stock", tmp_path, "DeviceScoring", saving, plugins=enabled)
+    file = scoring_by(policy, "stock", tmp_path)
     with start_extender("--policy", str(file)) as extender:
         url, verbs = f"http://127.0.0.1:{extender.port}/scheduler", ("filter", "prioritize")
         entry = extender_entry(url, verbs=verbs, weight=100)

@@ -265,7 +265,14 @@ def apply(table: Table, claim: Object) -> None:
 @pytest.mark.parametrize(
     ("args", "faults"),
     [
-        ("{policies: [{name: BestFitt}]}", ["got 'BestFitt' (did you mean BestFit?)"]),
+        (
+            "{policies: [{name: BestFitt}]}",
+            [
+                "policies[0].name: expected FirstFit, BestFit, DotProd, GpuClustering, GpuPacking, FGD, CpuBalance,"
+                " PWR, or module:function of your own; got 'BestFitt' (did you mean BestFit?)"
+            ],
+        ),
+        ("{policies: [{weight: 2}]}", ["policies[0].name: required"]),
         ("{policies: [{name: FGD, weight: 0}]}", ["policies[0].weight: "]),
         ("{policies: [{name: FGD}, {name: FGD}]}", [": policies: expected every name once"]),
         ("{resources: [{capacity: memory}]}", ["resources[0].driver: required"]),

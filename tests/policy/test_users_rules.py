@@ -119,7 +119,8 @@ HERE = "tests.policy.test_users_rules"
         pytest.param(
             policy(predicates=[{"name": f"{HERE}:no_rule"}]),
             f"predicates[0].name: {HERE}:no_rule is not a rule; decorate the function with @predicate, @priority, "
-            "@pre_enqueue, @queue_sort, @post_filter, @reserve, @permit, @bind, @pre_bind or @post_bind",
+            "@device_priority, @pre_enqueue, @queue_sort, @post_filter, @reserve, @permit, @bind, @pre_bind or "
+            "@post_bind",
             id="not decorated",
         ),
         pytest.param(

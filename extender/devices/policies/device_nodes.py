@@ -119,6 +119,14 @@ class DeviceNodes:
             _source=(self, index),
         )
 
+    def read_only(self) -> DeviceNodes:
+        """Returns these nodes for code that must not change them; writing to a column raises ValueError."""
+        nodes = self._at(slice(None))
+        for column in (nodes.models, nodes.cpu, nodes.memory, nodes.devices, nodes.free, nodes.free_cpu,
+                       nodes.free_memory, nodes.pods):  # fmt: skip
+            column.flags.writeable = False
+        return nodes
+
     def touch(self, *rows: int) -> None:
         """Notes that these rows have changed, or all rows if none is given."""
         self._touched += rows

@@ -13,6 +13,8 @@ from extender.devices.policies.device_nodes import Bools, DeviceAsk, DeviceNodes
 MAX_SCORE = 100
 NEVER = -(2**62)
 """Less than any score."""
+_MOST = 1e12
+"""Larger numbers of a user's function could overflow in a weighted sum."""
 
 
 class DevicePolicy(Protocol):
@@ -49,17 +51,21 @@ class UserPolicy:
     """A user's function as a policy; its scores are truncated to integers."""
 
     name: str
-    function: Callable[[DeviceNodes, DeviceAsk], Ints]
+    function: Callable[[DeviceNodes, DeviceAsk], object]
     rescales: bool = False
     repeats: bool = True
 
     def score(self, nodes: DeviceNodes, ask: DeviceAsk) -> Ints:
-        return np.asarray(self.function(nodes, ask)).astype(np.int64)
-
-
-def device_priority(function: Callable[[DeviceNodes, DeviceAsk], Ints]) -> UserPolicy:
-    """Turns a function of (nodes, ask) into a policy, whose name is the function's."""
-    return UserPolicy(function.__name__, function)
+        answer = np.asarray(self.function(nodes.read_only(), ask))
+        rows, devices = nodes.free.shape
+        if answer.dtype.kind not in "biuf" or answer.shape not in ((rows,), (rows, devices)):
+            raise TypeError(
+                f"a device policy must return a number for each of {rows} nodes, or for each of their {devices}"
+                f" devices, not {answer.dtype} of the shape {answer.shape}"
+            )
+        if not (np.abs(answer) <= _MOST).all():
+            raise ValueError(f"a device policy must return numbers between -{_MOST:g} and {_MOST:g}")
+        return answer.astype(np.int64)
 
 
 def rescaled(scores: Ints, fits: Bools) -> Ints:

@@ -24,6 +24,7 @@ from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.plugins.device_scoring import DeviceScoring
 from extender.plugins.registry import default_profile
+from extender.plugins.users.device_priority import CustomDevicePriority
 from extender.table import PodInfo, Table
 
 KUBE_SCHEDULER = "kube-scheduler"
@@ -40,10 +41,17 @@ class _Placed(NamedTuple):
 class ClaimChooser:
     """Chooses as `DeviceChooser` does, but by the engine; keeps `nodes` equal to the table for measurements."""
 
-    def __init__(self, nodes: DeviceNodes, policies: Sequence[tuple[str, int]], typical: TypicalPods) -> None:
+    def __init__(
+        self,
+        nodes: DeviceNodes,
+        policies: Sequence[tuple[str, int]],
+        typical: TypicalPods,
+        users_rules: tuple[CustomDevicePriority, ...] = (),
+    ) -> None:
+        """Sets the nodes and the policies with their weights; `users_rules` are those that are users' functions."""
         self.nodes = nodes
         self._table = Table()
-        self._cycle = SchedulingCycle(_profile(policies, typical))
+        self._cycle = SchedulingCycle(_profile(policies, typical, users_rules))
         self._numbers = count()
         self._chosen: _Placed | None = None
         self._placed: defaultdict[tuple[Choice, DeviceAsk], list[_Placed]] = defaultdict(list)
@@ -89,12 +97,14 @@ class ClaimChooser:
             self._table.remove_object(ResourceClaim.__name__, placed.claim.key)
 
 
-def _profile(policies: Sequence[tuple[str, int]], typical: TypicalPods) -> Profile:
+def _profile(
+    policies: Sequence[tuple[str, int]], typical: TypicalPods, users_rules: tuple[CustomDevicePriority, ...]
+) -> Profile:
     """Returns the default profile, in which only the policies score, and without preemption."""
     profile = replace(default_profile(), preemption=None)
     if [name for name, _ in policies] == [KUBE_SCHEDULER]:
         return profile
-    scoring = DeviceScoring(tuple(policies), typical_pods=tuple(typical.kinds.items()))
+    scoring = DeviceScoring(tuple(policies), typical_pods=tuple(typical.kinds.items()), users_rules=users_rules)
     return replace(profile, priorities=[WeightedPriority(scoring)])
 
 

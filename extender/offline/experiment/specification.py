@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 import yaml
 from pydantic import Field, model_validator
@@ -18,15 +16,17 @@ from pydantic import Field, model_validator
 from extender.devices.policies.catalog import POLICIES
 from extender.devices.policies.chooser import DeviceChooser
 from extender.devices.policies.device_nodes import DeviceNodes
-from extender.devices.policies.policy import UserPolicy, Weighted
+from extender.devices.policies.policy import Weighted
 from extender.devices.policies.typical_pods import TypicalPods
 from extender.errors import ConfigurationError
 from extender.framework.policy_fields import Strict
 from extender.offline.experiment.claims import KUBE_SCHEDULER, ClaimChooser
 from extender.offline.experiment.trace import Trace, TracePod, read_openb
 from extender.plugins.device_scoring import POLICY_NAMES
+from extender.plugins.users.device_priority import DEVICE_POLICY, CustomDevicePriority
+from extender.plugins.users.function import file_of
 from extender.policy.faults import Faults
-from extender.policy.library import search_last
+from extender.policy.library import Library, search_last
 
 _MOST_SEEDS = 10_000
 _MOST_MOVES = 100_000
@@ -157,8 +157,8 @@ class Experiment:
         """Returns the weighted policies of an entry of `policies`."""
         made = []
         for weight, name in _parts(text, text, Faults()):
-            build = POLICIES.get(name)
-            made.append(Weighted(build(self.typical_pods, seed) if build else _imported(name), weight))
+            users = _users_policy(name, text, Faults())
+            made.append(Weighted(users.policy if users else POLICIES[name](self.typical_pods, seed), weight))
         return made
 
     def chooser(self, nodes: DeviceNodes, text: str, seed: int) -> DeviceChooser | ClaimChooser:
@@ -166,7 +166,9 @@ class Experiment:
         if self.spec.devices == "columns":
             return DeviceChooser(nodes, self.policy(text, seed))
         parts = _claim_parts(text, text, Faults())
-        return ClaimChooser(nodes, [(name, weight) for weight, name in parts], self.typical_pods)
+        return ClaimChooser(
+            nodes, [(name, weight) for weight, name in parts], self.typical_pods, _users_policies(parts)
+        )
 
     @cached_property
     def _digest_of_files(self) -> str:
@@ -174,7 +176,7 @@ class Experiment:
 
     def key(self, policy: str, seed: int) -> str:
         """Returns a name for all that a run depends on: equal names, equal results."""
-        own = [_source_digest(name) for _, name in _parts(policy, policy, Faults()) if ":" in name]
+        own = [_source_digest(users) for users in _users_policies(_parts(policy, policy, Faults()))]
         if self.spec.devices == "claims":
             policy = f"claims: {policy}"
         arrivals = self.spec.arrivals.model_dump()
@@ -182,7 +184,7 @@ class Experiment:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def _parts(text: str, path: str, faults: Faults) -> Sequence[tuple[int, str]]:
+def _parts(text: str, path: str, faults: Faults, ours: Sequence[str] = tuple(POLICIES)) -> Sequence[tuple[int, str]]:
     """Returns (weight, name) for each part of a sum such as `FGD+2*PWR`; adds a fault for each that is wrong."""
     parts = []
     for part in text.split("+"):
@@ -191,36 +193,34 @@ def _parts(text: str, path: str, faults: Faults) -> Sequence[tuple[int, str]]:
         if not 1 <= weight <= 100:
             faults.add(path, f"expected a weight from 1 to 100 before *, got {digits.strip()!r}")
         name = name.strip()
-        if ":" in name:
-            try:
-                _imported(name)
-            except Exception as error:  # importing runs the user's code, which may raise anything
-                faults.add(path, f"{name} cannot be imported: {error}")
-        elif name not in POLICIES:
-            faults.add(path, f"unknown policy {name!r}", name, POLICIES)
+        if name not in POLICIES:
+            _users_policy(name, path, faults, ours)
+        elif name not in ours:
+            faults.add(path, f"devices: claims has no policy {name}")
         parts.append((weight, name))
     return parts
 
 
 def _claim_parts(text: str, path: str, faults: Faults) -> Sequence[tuple[int, str]]:
     """Does the same as `_parts` for policies of DeviceScoring; `kube-scheduler` stands alone."""
-    if text == KUBE_SCHEDULER:
-        return [(1, text)]
-    parts = _parts(text, path, faults)
-    for _, name in parts:
-        if name not in POLICY_NAMES and (name in POLICIES or ":" in name):
-            faults.add(path, f"devices: claims has no policy {name}")
-    return parts
+    return [(1, text)] if text == KUBE_SCHEDULER else _parts(text, path, faults, POLICY_NAMES)
 
 
-def _imported(place: str) -> UserPolicy:
-    module, _, name = place.partition(":")
-    found: Any = getattr(importlib.import_module(module), name)
-    if not isinstance(found, UserPolicy):
-        raise TypeError(f"{name} is not a policy; decorate the function with @device_priority")
-    return found
+def _users_policy(
+    name: str, path: str, faults: Faults, ours: Sequence[str] = POLICY_NAMES
+) -> CustomDevicePriority | None:
+    """Returns the user's policy of this name; None for our own names, and with a fault for unknown ones."""
+    if name in POLICIES:
+        return None
+    plugin = Library().find_device_policy(name, path, faults, ours)
+    arguments = plugin and faults.read(plugin.arguments, {}, f"{path}: {name}")
+    return plugin.others[DEVICE_POLICY](arguments) if plugin and arguments else None
 
 
-def _source_digest(place: str) -> str:
-    source = sys.modules[place.partition(":")[0]].__file__
-    return hashlib.sha256(Path(source).read_bytes()).hexdigest() if source else ""
+def _users_policies(parts: Sequence[tuple[int, str]]) -> tuple[CustomDevicePriority, ...]:
+    return tuple(filter(None, (_users_policy(name, name, Faults()) for _, name in parts)))
+
+
+def _source_digest(users: CustomDevicePriority) -> str:
+    source = file_of(users.decorated.function)
+    return hashlib.sha256(source.read_bytes()).hexdigest() if source else ""

@@ -4,6 +4,7 @@ Start with `predicate`. `function` reads the signature, and `rule_calls` calls t
 """
 
 from extender.plugins.users.bind import bind
+from extender.plugins.users.device_priority import DevicePriorityFunction, device_priority
 from extender.plugins.users.function import RuleFunction, custom_rules, put_in_force
 from extender.plugins.users.live_host import LiveHost
 from extender.plugins.users.post_filter import Nominate, post_filter
@@ -14,11 +15,13 @@ from extender.plugins.users.reserve import ReserveFunction, permit, post_bind, p
 from extender.plugins.users.rule_calls import OfflineHost
 
 DECORATORS = (
-    "@predicate, @priority, @pre_enqueue, @queue_sort, @post_filter, @reserve, @permit, @bind, @pre_bind or @post_bind"
+    "@predicate, @priority, @device_priority, @pre_enqueue, @queue_sort, @post_filter, @reserve, @permit, @bind,"
+    " @pre_bind or @post_bind"
 )
 
 __all__ = [
     "DECORATORS",
+    "DevicePriorityFunction",
     "LiveHost",
     "Nominate",
     "OfflineHost",
@@ -28,6 +31,7 @@ __all__ = [
     "RuleFunction",
     "bind",
     "custom_rules",
+    "device_priority",
     "permit",
     "post_bind",
     "post_filter",

@@ -12,13 +12,13 @@ sets them, and pydantic validates them by their annotations.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Generic, ParamSpec, TypeVar, get_type_hints
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, get_type_hints, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, create_model
 
@@ -273,10 +273,22 @@ def put_in_force(profiles: Iterable[Profile], process: RunningProcess, before: I
         decorated.put_in_force(by_name)
 
 
+@runtime_checkable
+class CallsUsersRules(Protocol):
+    """A rule that calls users' rules itself, as DeviceScoring does with its policies."""
+
+    @property
+    def users_rules(self) -> Sequence[CustomRule]: ...
+
+
 def custom_rules(profiles: Iterable[Profile]) -> Iterator[CustomRule]:
     """Yields the users' rules of the profiles, at every extension point."""
     for profile in profiles:
-        yield from (rule for rule in profile.rules if isinstance(rule, CustomRule))
+        for rule in profile.rules:
+            if isinstance(rule, CustomRule):
+                yield rule
+            elif isinstance(rule, CallsUsersRules):
+                yield from rule.users_rules
 
 
 def nodes_at(rows: Rows, table: Table, with_pods: bool) -> Iterable[Node | NodeInfo]:

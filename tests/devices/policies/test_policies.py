@@ -16,12 +16,12 @@ from extender.devices.policies.best_fit import BestFit
 from extender.devices.policies.catalog import POLICIES
 from extender.devices.policies.chooser import Choice, DeviceChooser
 from extender.devices.policies.cpu_balance import CpuBalance
-from extender.devices.policies.device_nodes import DeviceAsk, DeviceNodes, Ints
+from extender.devices.policies.device_nodes import DeviceAsk, DeviceNodes
 from extender.devices.policies.fgd import FGD
 from extender.devices.policies.gpu_clustering import GpuClustering
 from extender.devices.policies.gpu_packing import GpuPacking
 from extender.devices.policies.least_allocated import LeastAllocated
-from extender.devices.policies.policy import NEVER, DevicePolicy, Weighted, device_priority
+from extender.devices.policies.policy import NEVER, DevicePolicy, UserPolicy, Weighted
 from extender.devices.policies.pwr import PWR
 from extender.devices.policies.typical_pods import TypicalPods, kind_of, most_frequent
 from extender.snapshots.objects import to_pod
@@ -145,18 +145,13 @@ def test_the_typical_pods_are_the_most_frequent() -> None:
 
 
 def test_a_users_function_is_a_policy() -> None:
-    @device_priority
-    def most_free(state: DeviceNodes, _ask: DeviceAsk) -> Ints:
-        free: Ints = state.free.sum(axis=1)
-        return free
-
-    assert most_free.name == "most_free"
+    most_free = UserPolicy("most_free", lambda state, _ask: state.free.sum(axis=1))
     assert placed(most_free, nodes([500, 600], [1000, 1000]), HALF) == Choice(1, (0,))
 
 
 def test_a_sum_stretches_and_weighs_its_parts() -> None:
     state = nodes([1000], [500])
-    first = device_priority(lambda state, _ask: np.array([1, 0])[: len(state.free)])
+    first = UserPolicy("first", lambda state, _ask: np.array([1, 0])[: len(state.free)])
     assert DeviceChooser(state, [Weighted(BestFit()), Weighted(first, 99)]).choose(HALF) == Choice(1, (0,))
     assert DeviceChooser(state, [Weighted(BestFit()), Weighted(first, 101)]).choose(HALF) == Choice(0, (0,))
 

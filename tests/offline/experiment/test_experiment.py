@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -128,7 +129,7 @@ def test_a_process_that_is_ended_is_reported(folder: Path, monkeypatch: pytest.M
 
 
 def test_a_users_policy_is_imported_and_its_change_seen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.path", [*__import__("sys").path])
+    monkeypatch.setattr("sys.path", [*sys.path])
     source = (
         "from extender import device_priority\n\n@device_priority\ndef alike(nodes, ask):\n    return nodes.devices\n"
     )
@@ -144,11 +145,18 @@ def test_a_users_policy_is_imported_and_its_change_seen(folder: Path, monkeypatc
 @pytest.mark.parametrize(
     ("spec", "fault"),
     [
-        ("policies: [BestFitt]", "policies[0]: unknown policy 'BestFitt' (did you mean BestFit?)"),
+        (
+            "policies: [BestFitt]",
+            "policies[0]: expected FirstFit, BestFit, DotProd, GpuClustering, GpuPacking, LeastAllocated, FGD,"
+            " CpuBalance, PWR, Random, or module:function of your own; got 'BestFitt' (did you mean BestFit?)",
+        ),
         ("policies: [FGD, 0*FGD]", "policies[1]: expected a weight from 1 to 100 before *, got '0'"),
         ("policies: [FGD, FGD]", "policies: expected every policy once"),
         ("policies: []", "policies: expected at least 1"),
-        ("policies: ['nowhere:x']", "policies[0]: nowhere:x cannot be imported: No module named 'nowhere'"),
+        (
+            "policies: ['nowhere:x']",
+            "policies[0]: nowhere:x cannot be imported: ModuleNotFoundError: No module named 'nowhere'",
+        ),
         ("policies: [FGD]\nseed: 3", "seed: unknown field (did you mean seeds?)"),
         ("policies: [FGD]\narrivals: {type: recorded, percent: 3}", "arrivals: type recorded takes no percent"),
         ("policies: [FGD]\nmoves: [0]", "moves[0]: expected a value greater than 0, got 0"),
@@ -216,10 +224,15 @@ def test_names_are_public() -> None:
     assert extender.experiment is experiment
 
 
-def test_claims_are_decided_by_the_engine(folder: Path) -> None:
+def test_claims_are_decided_by_the_engine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine and the columns agree about the policies that have no ties to break."""
+    monkeypatch.setattr("sys.path", [*sys.path])
+    (folder / "packs_of_a_user.py").write_text(
+        "from extender import device_priority\n\n@device_priority(normalise=True)\ndef packed(nodes, ask):\n"
+        "    return 2 * (1000 - nodes.free) + (nodes.models == 'T4')[:, None]\n"
+    )
     arrivals = "arrivals: {type: inflated, percent: 200}\n"
-    more = f"policies: [BestFit, FGD, FGD+CpuBalance]\n{arrivals}"
+    more = f"policies: [BestFit, FGD, FGD+CpuBalance, 'packs_of_a_user:packed']\n{arrivals}"
     columns = experiment(written(folder, more)).policies
     assert experiment(written(folder, f"{more}devices: claims\n")).policies == columns
     result = experiment(
@@ -240,5 +253,6 @@ def test_claims_have_the_policies_of_the_plugin_only(folder: Path) -> None:
         Experiment.load(path)
     assert list(raised.value.faults) == [
         f"{path}: policies[0]: devices: claims has no policy Random",
-        f"{path}: policies[1]: unknown policy 'BestFitt' (did you mean BestFit?)",
+        f"{path}: policies[1]: expected FirstFit, BestFit, DotProd, GpuClustering, GpuPacking, FGD, CpuBalance, PWR,"
+        " or module:function of your own; got 'BestFitt' (did you mean BestFit?)",
     ]

@@ -7,9 +7,11 @@ from contextlib import suppress
 from threading import Event
 from typing import Any
 
+import numpy as np
 import pytest
 
 from extender import (
+    device_priority,
     permit,
     post_bind,
     post_filter,
@@ -20,6 +22,7 @@ from extender import (
     queue_sort,
     reserve,
 )
+from extender.devices.policies.device_nodes import DeviceAsk, DeviceNodes
 from extender.errors import BindingFailed, RuleUnanswered
 from extender.framework.permit import NO_PERMITS
 from extender.model.node import Node
@@ -31,6 +34,7 @@ from tests.framework.cluster import pod_info, table_of
 from tests.plugins.users.failures import Remembered
 
 P = pod_info(make_pod("p").obj())
+NODES = DeviceNodes.empty(*np.zeros((4, 1), np.int64))
 SECONDS = 0.1
 
 
@@ -56,6 +60,7 @@ Run = Callable[[Any, Table], object]
 KINDS: dict[Any, Run] = {
     predicate: lambda rule, table: rule.prepare(P, table).refuse(table.nodes.rows),
     priority: lambda rule, table: rule.prepare(P, table, table.nodes.rows),
+    device_priority: lambda rule, table: rule.on(table).score(NODES, DeviceAsk()).tolist(),
     post_filter: lambda rule, table: rule.propose(P, {"n": "full"}, table),
     reserve: lambda rule, table: rule.run(P.pod, _node(table), NO_PERMITS, table.deadline),
     permit: lambda rule, table: rule.run(P.pod, _node(table), NO_PERMITS, table.deadline),

@@ -12,7 +12,17 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from extender import permit, post_filter, pre_bind, pre_enqueue, predicate, priority, queue_sort, reserve
+from extender import (
+    device_priority,
+    permit,
+    post_filter,
+    pre_bind,
+    pre_enqueue,
+    predicate,
+    priority,
+    queue_sort,
+    reserve,
+)
 from extender.errors import RuleUnanswered
 from extender.framework.rules import NO_REFUSAL, Proposal
 from extender.plugins.users import LiveHost
@@ -28,6 +38,7 @@ from tests.plugins.users.test_hanging import KINDS, SECONDS
 P = pod_info(make_pod("p").obj())
 ACCEPTED: dict[Any, object] = {
     predicate: NO_REFUSAL,
+    device_priority: [0],
     post_filter: Proposal(),
     reserve: 0.0,
     permit: 0.0,
