@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,8 @@ _LIST = re.compile(r"List\[(.*)\]")
 _SCALARS = {"str": (str, "text"), "int": (int, "a whole number"), "bool": (bool, "true or false")}
 _ZEROS: Mapping[str, object] = {"str": "", "int": 0, "bool": False}
 _OPAQUE = ("object", "datetime")
+_MAPPINGS = (dict, Mapping)  # to ask for dict first is faster, because Mapping is an abstract class
+_NUMBERS = (str, int, float)
 
 
 @cache
@@ -76,7 +78,7 @@ def faults(kind: str, obj: object, template: object = None, path: str = "") -> l
     For an unknown kind, only the pod template at `path` is checked.
     """
     name = _type_name(kind)
-    return list(_of_type(name, obj, "") if name in _fields() else _of_type("V1PodTemplateSpec", template, path))
+    return list(_of_type(name, obj, ()) if name in _fields() else _of_type("V1PodTemplateSpec", template, (path,)))
 
 
 def without_nulls(kind: str, obj: Any) -> Any:
@@ -130,77 +132,88 @@ def typed(name: str, value: object, path: str) -> Iterator[tuple[str, Mapping[st
             yield from typed(kind, inner, here)
 
 
-def _of_type(name: str, value: object, path: str) -> Iterator[str]:
-    fields = _fields().get(name)
-    if value is None or fields is None or name in _OPAQUE:
-        return
-    if not isinstance(value, Mapping):
-        yield _mismatch(path, "a mapping", value)
-        return
-    for key in _REQUIRED.get(name, ()):
-        if value.get(key) is None:
-            yield f"{_join(path, key)}: is missing"
+FieldPath = tuple[str | int, ...]
+"""The keys and indices that lead to a value. They become text only in a fault, which most objects do not have."""
+Check = Callable[[object, FieldPath], Iterable[str]]
+"""Returns the faults of a value that is not None."""
+
+
+def _of_type(name: str, value: object, path: FieldPath) -> Iterable[str]:
+    if value is None or name in _OPAQUE or name not in _fields():
+        return ()
+    if not isinstance(value, _MAPPINGS):
+        return (_mismatch(path, "a mapping", value),)
+    required, checks = _REQUIRED.get(name, ()), _checks(name)
+    found = [f"{_shown((*path, key))}: is missing" for key in required if value.get(key) is None]
     for key, inner in value.items():
-        here = _join(path, key)
-        if key not in fields:
-            yield with_suggestion(f"{here}: unknown field", str(key), fields)
-        else:
-            yield from _field(f"{name}.{key}", fields[key], inner, here)
+        if key not in checks:
+            found.append(with_suggestion(f"{_shown((*path, str(key)))}: unknown field", str(key), checks))
+        elif inner is not None:
+            found += checks[key](inner, (*path, key))
+    return found
 
 
-def _field(field: str, kind: str, value: object, path: str) -> Iterator[str]:
-    if value is None:
-        return
+@cache
+def _checks(name: str) -> dict[str, Check]:
+    """Returns the check of each field of an API type."""
+    return {key: _check_of(f"{name}.{key}", kind) for key, kind in _fields()[name].items()}
+
+
+def _check_of(field: str, kind: str) -> Check:
     if many := _LIST.fullmatch(kind):
-        if not isinstance(value, list):
-            yield _mismatch(path, "a list", value)
-            return
-        for number, item in enumerate(value):
-            yield from _field(field, many[1], item, f"{path}[{number}]")
-    elif kind.startswith("Dict["):
-        yield from _mapping(field, value, path)
-    elif field in _QUANTITIES:
-        yield from _quantity(value, path)
-    elif field in _PORTS:
-        if isinstance(value, bool) or not isinstance(value, int | str):
-            yield _mismatch(path, "a number or a name", value)
-    elif kind in _SCALARS:
-        yield from _scalar(field, kind, value, path)
-    else:
-        yield from _of_type(kind, value, path)
+        return partial(_list, _check_of(field, many[1]))
+    if kind.startswith("Dict["):
+        return partial(_mapping, field in _QUANTITIES)
+    if field in _QUANTITIES:
+        return _quantity
+    if field in _PORTS:
+        return _port
+    if kind in _SCALARS:
+        return partial(_scalar, *_SCALARS[kind], _CHOICES.get(field))
+    return partial(_of_type, kind)
 
 
-def _mapping(field: str, value: object, path: str) -> Iterator[str]:
-    if not isinstance(value, Mapping):
-        yield _mismatch(path, "a mapping", value)
-        return
+def _list(check: Check, value: object, path: FieldPath) -> Iterable[str]:
+    if not isinstance(value, list):
+        return (_mismatch(path, "a list", value),)
+    items = enumerate(value)
+    return [fault for number, item in items if item is not None for fault in check(item, (*path, number))]
+
+
+def _mapping(has_quantities: bool, value: object, path: FieldPath) -> Iterable[str]:
+    if not isinstance(value, _MAPPINGS):
+        return (_mismatch(path, "a mapping", value),)
+    found: list[str] = []
     for key, inner in value.items():
-        here = _join(path, key)
         if not isinstance(key, str):
-            yield _mismatch(path, "text as the key", key)
-        elif field in _QUANTITIES:
-            yield from _quantity(inner, here)
+            found.append(_mismatch(path, "text as the key", key))
+        elif has_quantities:
+            found += _quantity(inner, (*path, key))
         elif not isinstance(inner, str):
-            yield _mismatch(here, "text (put it in quotes)", inner)
+            found.append(_mismatch((*path, key), "text (put it in quotes)", inner))
+    return found
 
 
-def _quantity(value: object, path: str) -> Iterator[str]:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        yield _mismatch(path, "a quantity, like 100m or 2Gi", value)
-        return
+def _port(value: object, path: FieldPath) -> Iterable[str]:
+    is_port = isinstance(value, int | str) and not isinstance(value, bool)
+    return () if is_port else (_mismatch(path, "a number or a name", value),)
+
+
+def _quantity(value: object, path: FieldPath) -> Iterable[str]:
+    if isinstance(value, bool) or not isinstance(value, _NUMBERS):
+        return (_mismatch(path, "a quantity, like 100m or 2Gi", value),)
     try:
-        if nano(value) < 0:
-            yield f"{path}: must not be negative"
+        return (f"{_shown(path)}: must not be negative",) if nano(value) < 0 else ()
     except MalformedQuantity as error:
-        yield f"{path}: {error}"
+        return (f"{_shown(path)}: {error}",)
 
 
-def _scalar(field: str, kind: str, value: object, path: str) -> Iterator[str]:
-    python_type, expected = _SCALARS[kind]
-    if not isinstance(value, python_type) or (kind == "int" and isinstance(value, bool)):
-        yield _mismatch(path, expected, value)
-        return
-    yield from choice(value, _CHOICES.get(field), path)
+def _scalar(
+    python_type: type, expected: str, choices: Sequence[str] | None, value: object, path: FieldPath
+) -> Iterable[str]:
+    if not isinstance(value, python_type) or (python_type is int and isinstance(value, bool)):
+        return (_mismatch(path, expected, value),)
+    return () if choices is None or value in choices else choice(value, choices, _shown(path))
 
 
 def choice(value: object, choices: Sequence[str] | None, path: str) -> Iterator[str]:
@@ -210,10 +223,19 @@ def choice(value: object, choices: Sequence[str] | None, path: str) -> Iterator[
         yield with_suggestion(message, str(value), choices)
 
 
+def _shown(path: FieldPath) -> str:
+    """Returns the path as text, like `spec.containers[0].name`."""
+    text = ""
+    for part in path:
+        text = f"{text}[{part}]" if isinstance(part, int) else _join(text, part)
+    return text
+
+
 def _join(path: str, key: object) -> str:
     return f"{path}.{key}" if path else str(key)
 
 
-def _mismatch(path: str, expected: str, value: object) -> str:
+def _mismatch(path: FieldPath, expected: str, value: object) -> str:
     shown = repr(value)
-    return f"{path or 'the object'}: expected {expected}, got {shown if len(shown) <= 40 else shown[:40] + '...'}"
+    shown = shown if len(shown) <= 40 else f"{shown[:40]}..."
+    return f"{_shown(path) or 'the object'}: expected {expected}, got {shown}"
