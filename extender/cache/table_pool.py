@@ -8,7 +8,7 @@ table is updated.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from itertools import chain
 from typing import TypeVar
 
@@ -104,8 +104,8 @@ class TablePool:
 
     def ask(self, question: Callable[[Table], T]) -> tuple[T, int]:
         """Calls `question` with an up-to-date table; returns the result, and the table's cursor."""
-        with self._borrowed("ask") as replica:
-            return question(replica.table), replica.cursor
+        with (loan := _Loan(self, "ask")) as table:
+            return question(table), loan.replica.cursor
 
     def ask_locked(self, question: Callable[[Table], T]) -> T:
         """Calls `question` with a table that cannot become outdated, because the caller holds the lock."""
@@ -120,28 +120,14 @@ class TablePool:
         self._idle.append(replica)
         return answer
 
-    @contextmanager
-    def lend(self, reader: str, deadline: Deadline = NO_DEADLINE) -> Iterator[Table]:
+    def lend(self, reader: str, deadline: Deadline = NO_DEADLINE) -> AbstractContextManager[Table]:
         """Lends a table that is up to date when the `with` block begins and does not change during the block.
 
         Rules that read the table must finish by the deadline.
         """
-        with self._borrowed(reader, deadline) as replica:
-            replica.table.deadline = deadline
-            yield replica.table
+        return _Loan(self, reader, deadline)
 
-    @contextmanager
-    def _borrowed(self, reader: str, deadline: Deadline = NO_DEADLINE) -> Iterator[Replica]:
-        """Lends a replica; discards the replica if the reader's error may have left its table half changed."""
-        replica = self._up_to_date(reader, deadline)
-        try:
-            yield replica
-        except BaseException as error:
-            self._give_back(replica, reader, failed=_may_have_broken_table(error))
-            raise
-        self._give_back(replica, reader, failed=False)
-
-    def _up_to_date(self, reader: str, deadline: Deadline) -> Replica:
+    def up_to_date(self, reader: str, deadline: Deadline) -> Replica:
         """Returns an idle replica, or a new one, after applying all changes to it."""
         while True:
             with self._locked(reader):
@@ -169,7 +155,7 @@ class TablePool:
         self._suspects.add(reference)
         return True
 
-    def _give_back(self, replica: Replica, reader: str, *, failed: bool) -> None:
+    def give_back(self, replica: Replica, reader: str, *, failed: bool) -> None:
         if failed:
             with self._locked(reader):
                 self._discard(replica)
@@ -219,7 +205,7 @@ class TablePool:
             fresh.catch_up(between=breathe)
             checked = [replica for replica in replicas if self._check(replica, fresh, is_right, breathe)]
         except BaseException:
-            self._give_back(fresh, "check_tables", failed=True)
+            self.give_back(fresh, "check_tables", failed=True)
             raise
         with self._locked("check_tables"):
             self._idle.insert(0, fresh)
@@ -255,16 +241,16 @@ class TablePool:
             fresh.catch_up()
             failed = not is_right(replica.table, fresh.table)
         except BaseException:
-            self._give_back(replica, "check_tables", failed=True)
+            self.give_back(replica, "check_tables", failed=True)
             raise
-        self._give_back(replica, "check_tables", failed=failed)
+        self.give_back(replica, "check_tables", failed=failed)
         return True
 
     def _catch_up(self, replica: Replica, reader: str, deadline: Deadline = NO_DEADLINE) -> None:
         try:
             replica.catch_up(deadline)
         except BaseException as error:
-            self._give_back(replica, reader, failed=not isinstance(error, DeadlineExceeded))
+            self.give_back(replica, reader, failed=not isinstance(error, DeadlineExceeded))
             raise
 
     # ---- helpers, called with the lock held
@@ -290,6 +276,29 @@ class TablePool:
     def _discard(self, replica: Replica) -> None:
         self._replicas = [other for other in self._replicas if other is not replica]
         replica.table.drop_readers()
+
+
+class _Loan(AbstractContextManager[Table]):
+    """A table in the hands of a reader; discarded if the reader's error may have left it half changed.
+
+    It is a class because a decision is too short for a context manager of contextlib.
+    """
+
+    __slots__ = ("_deadline", "_pool", "_reader", "replica")
+
+    def __init__(self, pool: TablePool, reader: str, deadline: Deadline = NO_DEADLINE) -> None:
+        self._pool = pool
+        self._reader = reader
+        self._deadline = deadline
+
+    def __enter__(self) -> Table:
+        self.replica = self._pool.up_to_date(self._reader, self._deadline)
+        self.replica.table.deadline = self._deadline
+        return self.replica.table
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        failed = error is not None and _may_have_broken_table(error)
+        self._pool.give_back(self.replica, self._reader, failed=failed)
 
 
 def _may_have_broken_table(error: BaseException) -> bool:

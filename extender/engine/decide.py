@@ -172,6 +172,7 @@ class SchedulingCycle:
     def __post_init__(self) -> None:
         self.rankings = Rankings(self.profile)
         self.timeouts = timeouts_of(self.profile)
+        self.device_scoring = device_scoring_of(self.profile)
 
     def schedule_pod(self, pod: PodInfo, table: Table) -> Chosen | Failure:
         """Returns the node for a waiting pod, or the reason why no node can take it; passes it to the observers.
@@ -380,7 +381,7 @@ class _Attempt:
         return self._decision(chosen, fit, scoring)
 
     def _plan_devices(self, row: int) -> DevicePlan | Refusal:
-        scoring = device_scoring_of(self.cycle.profile)
+        scoring = self.cycle.device_scoring
         find_best = scoring.find_best(self.pod, self.table, row) if scoring is not None else None
         return plan_devices(self.pod, self.table, row, self._new_share_id, find_best)
 

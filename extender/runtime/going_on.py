@@ -7,27 +7,35 @@ extender_set_aside_total. Only MemoryError is raised to the caller: no object is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 SetAside = Callable[[str, str, Exception], object]
 """Called with a task, the object that it works on ("" if none is known), and the unexpected error that it raised."""
 
 
-@contextmanager
-def going_on(
-    set_aside: SetAside, task: str, item: str = "", undo: Callable[[], object] | None = None
-) -> Iterator[None]:
+class going_on(AbstractContextManager[None]):  # noqa: N801  it is used like a function
     """Reports the error of a block about one object, instead of raising it. Raises MemoryError.
 
-    After an error `undo` is called; an error that it raises is reported too.
+    After an error `undo` is called; an error that it raises is reported too. It is a class because each pod passes
+    three such blocks, and a context manager of contextlib costs more than some of them.
     """
-    try:
-        yield
-    except MemoryError:
-        raise
-    except Exception as error:  # the other objects must not wait for this one
-        set_aside(task, item, error)
-        if undo is not None:
-            with going_on(set_aside, task, item):
-                undo()
+
+    __slots__ = ("_item", "_set_aside", "_task", "_undo")
+
+    def __init__(
+        self, set_aside: SetAside, task: str, item: str = "", undo: Callable[[], object] | None = None
+    ) -> None:
+        self._set_aside = set_aside
+        self._task = task
+        self._item = item
+        self._undo = undo
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool | None:
+        if error is None or isinstance(error, MemoryError) or not isinstance(error, Exception):
+            return False
+        self._set_aside(self._task, self._item, error)  # the other objects must not wait for this one
+        if self._undo is not None:
+            with going_on(self._set_aside, self._task, self._item):
+                self._undo()
+        return True
