@@ -1,9 +1,9 @@
 """Computes how the inter-pod affinity and anti-affinity terms of placed pods affect an incoming pod.
 
-An incoming pod is a pod that needs a node. Equal lists of terms are stored once. For the first incoming pod with a
-namespace and labels, the terms of all placed pods are compared with the incoming pod, and the amounts of matching terms
-are added up by node. These sums are stored for the next pods with the same namespace and labels, and each pod that is
-placed or removed changes the sums, as in `matches`.
+An incoming pod is a pod that needs a node. Equal lists of terms are stored once. For an incoming pod, the terms of all
+placed pods are compared with it, and the amounts of matching terms are added up by node. When a second pod with the
+same namespace and labels comes, these sums are stored for the next ones, and each pod that is placed or removed changes
+the sums, as in `matches`.
 
 A pod may have 25,000 terms. Three things save time. A term whose topology key no node has is ignored, because it has no
 effect. The terms of one pod with the same Effect are added up. If a pod with many terms is placed, the stored sums are
@@ -30,6 +30,7 @@ from extender.table.podinfo import AffinityTerm, Group, PodInfo
 
 NO_TERMS = 0
 _TERMS_BETWEEN_CHECKS = 256
+_MOST_ASKED = 4096  # of so many incoming pods at most, it is remembered that one has come
 _MAX_PAIRS_TO_MATCH = 10_000
 """When terms are added, each is compared with the query of each stored sum, up to this number of pairs.
 
@@ -117,6 +118,9 @@ class TermEffects:
     effects: dict[Effect, TermCount] = field(default_factory=dict)
 
 
+_NOBODY = TermEffects(IncomingPod(Group("", frozenset()), frozenset()))
+
+
 @dataclass(slots=True, eq=False)
 class PodsWithTerms:
     """The placed pods that have the same list of affinity and anti-affinity terms.
@@ -158,6 +162,9 @@ class Terms:
         self._by_slot: dict[int, PodsWithTerms] = {}
         self._free: list[int] = []
         self._answers: OrderedDict[IncomingPod, TermEffects] = OrderedDict()
+        self._last = _NOBODY  # the last sums that were not stored
+        self._last_as_of = 0  # the value of `changes` at that time
+        self._asked: set[int] = set()  # hashes of incoming pods whose sums were not stored
         self._counts = 0  # the number of TermCounts in all of `_answers`
         self._key_bytes = 0
         self._terms_by_selector: SelectorIndex[tuple[int, HeldTerm]] = SelectorIndex()
@@ -206,13 +213,16 @@ class Terms:
             DeadlineExceeded: comparing the terms took too long; nothing was stored.
         """
         answer = self._answers.get(incoming)
-        if answer is None:
+        if answer is not None:
+            self._answers.move_to_end(incoming)
+            return answer
+        if self._last_as_of != self.changes or self._last.incoming != incoming:
             amounts = self._amounts(incoming, deadline)
-            if incoming.key_bytes > LARGEST_KEY_BYTES:
-                return self._sums(incoming, amounts)
-            return self._keep(incoming, amounts)
-        self._answers.move_to_end(incoming)
-        return answer
+            if self._was_asked_before(incoming) and incoming.key_bytes <= LARGEST_KEY_BYTES:
+                return self._keep(incoming, amounts)
+            self._last = self._sums(incoming, amounts)
+            self._last_as_of = self.changes
+        return self._last
 
     def incoming_pods(self) -> tuple[IncomingPod, ...]:
         """Returns the incoming pods for which `effects_on` has stored a result."""
@@ -226,9 +236,18 @@ class Terms:
         """Enlarges all sums to `capacity` rows."""
         if capacity != self._capacity:
             self._capacity = capacity
+            self._last = _NOBODY
             for answer in self._answers.values():
                 for count in answer.effects.values():
                     count.grow(capacity)
+
+    def _was_asked_before(self, incoming: IncomingPod) -> bool:
+        """Returns True if another pod with the same namespace and labels was incoming not long ago."""
+        if len(self._asked) > _MOST_ASKED:
+            self._asked.clear()
+        before = len(self._asked)
+        self._asked.add(hash(incoming))
+        return len(self._asked) == before
 
     def _amounts(self, incoming: IncomingPod, deadline: Deadline) -> Mapping[tuple[int, Effect], int]:
         """Returns how much each pod with a matching term adds to its node: {(`PodsWithTerms.slot`, Effect): amount}."""
@@ -347,6 +366,7 @@ class Terms:
         return Counter(held_term for held_term in terms if held_term.effect.topology_key in self._topology_keys)
 
     def _drop_answers(self) -> None:
+        self._last = _NOBODY
         for answer in self._answers.values():
             self._drop(answer)
         self._answers.clear()

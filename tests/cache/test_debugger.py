@@ -24,6 +24,7 @@ from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.model.selectors import compile_selector
 from extender.table import PodCountQuery, Table
+from extender.table.podinfo import Group
 from extender.table.terms import IncomingPod
 from tests.builders import make_node, make_pod
 from tests.cache.watched_cluster import WatchedCluster
@@ -58,7 +59,8 @@ def ask(cluster: WatchedCluster) -> None:
         for table in (one, two):
             table.matching(EVERY_POD)
             info = next(iter(table.pods))
-            table.terms.effects_on(IncomingPod(info.group, frozenset()))
+            for group in (info.group, Group("another", frozenset()), info.group):  # the second time, it is kept
+                table.terms.effects_on(IncomingPod(group, frozenset()))
 
 
 @settings(max_examples=60, deadline=None)

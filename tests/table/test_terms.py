@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import count as numbers
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ from extender.model.pod import Pod
 from extender.table import PodInfo, Table
 from extender.table.labels import LabelColumns
 from extender.table.podinfo import Group
-from extender.table.terms import Effect, IncomingPod, TermKind, Terms, held_terms
+from extender.table.terms import Effect, IncomingPod, TermEffects, TermKind, Terms, held_terms
 from tests.builders import HOSTNAME, ZONE, PodBuilder, expression, make_node, make_pod
 
 ROWS = 20  # more than the first capacity, so that the sums grow
@@ -54,6 +55,7 @@ def refusing_all_but_web(pod: PodBuilder) -> PodBuilder:
     return pod.anti_affinity(ZONE, weight=3, expressions=[expression("app", "NotIn", "db")], namespaceSelector={})
 
 
+_NUMBERS = numbers()
 KINDS_OF_PODS = [refusing_all_but_web, with_no_terms, refusing_web, of_two_minds, refusing_twice, wanting_prod]
 
 
@@ -95,7 +97,7 @@ class TermsMachine(RuleBasedStateMachine):
     @rule()
     def forget_by_asking_for_many_others(self) -> None:
         for i in range(520):
-            self.table.terms.effects_on(IncomingPod(Group("x", frozenset({("i", str(i))})), frozenset()))
+            kept_effects(self.table.terms, IncomingPod(Group("x", frozenset({("i", str(i))})), frozenset()))
 
     @invariant()
     def answers_equal_asking_every_pod(self) -> None:
@@ -135,12 +137,31 @@ TermsMachine.TestCase.settings = settings(max_examples=50, stateful_step_count=3
 test_terms_machine = TermsMachine.TestCase
 
 
+def kept_effects(terms: Terms, incoming: IncomingPod) -> TermEffects:
+    """Asks for two such pods with another one between them, so that the sums are stored."""
+    terms.effects_on(incoming)
+    terms.effects_on(IncomingPod(Group(f"between {next(_NUMBERS)}", frozenset()), frozenset()))
+    return terms.effects_on(incoming)
+
+
 def test_an_answer_in_use_is_kept() -> None:
     terms = Table().terms
-    first = terms.effects_on(ASKINGS[0])
+    first = kept_effects(terms, ASKINGS[0])
     for i in range(1000):
-        terms.effects_on(IncomingPod(Group("x", frozenset({("i", str(i))})), frozenset()))
+        kept_effects(terms, IncomingPod(Group("x", frozenset({("i", str(i))})), frozenset()))
         assert terms.effects_on(ASKINGS[0]) is first
+
+
+def test_filter_and_score_share_an_answer_that_is_kept_once_another_pod_needs_it() -> None:
+    terms = Table().terms
+    asking, other = ASKINGS[:2]
+    answer = terms.effects_on(asking)
+    assert terms.effects_on(asking) is answer
+    assert terms.incoming_pods() == ()
+    terms.effects_on(other)
+    kept = terms.effects_on(asking)
+    assert terms.incoming_pods() == (asking,)
+    assert terms.effects_on(asking) is kept
 
 
 def test_a_large_cluster_keeps_the_effects_of_many_terms_for_few_pods() -> None:
@@ -152,7 +173,7 @@ def test_a_large_cluster_keeps_the_effects_of_many_terms_for_few_pods() -> None:
     terms.add(PodInfo(msgspec.convert(holder.obj(), Pod)), 1)
     for number in range(10):
         web = frozenset({("app", "web"), ("number", str(number))})
-        answer = terms.effects_on(IncomingPod(Group("default", web), frozenset()))
+        answer = kept_effects(terms, IncomingPod(Group("default", web), frozenset()))
         assert [count.total for count in answer.effects.values()] == [1] * 30
     assert len(terms.incoming_pods()) == 2, "32 MiB have room for 64 counts"
 
@@ -170,7 +191,7 @@ def test_weights_of_preferred_anti_affinity_are_negative_and_required_terms_coun
 def test_pods_with_long_labels_replace_one_another() -> None:
     terms = Terms(4, LabelColumns(4))
     for number in range(20):
-        terms.effects_on(IncomingPod(Group("default", frozenset({(f"{number}", "x" * 400_000)})), frozenset()))
+        kept_effects(terms, IncomingPod(Group("default", frozenset({(f"{number}", "x" * 400_000)})), frozenset()))
     assert 1 < len(terms.incoming_pods()) < 12
 
 
@@ -193,7 +214,7 @@ def test_terms_of_one_pod_with_the_same_effect_share_a_sum() -> None:
     for number in range(500):
         holder.anti_affinity(ZONE, expressions=[expression(f"k{number}", "DoesNotExist")])
     slot = placed(terms, holder)
-    effects = terms.effects_on(ASKINGS[0]).effects
+    effects = kept_effects(terms, ASKINGS[0]).effects
     assert [count.total for count in effects.values()] == [500]
     (pods,) = terms.pods_by_terms().values()
     assert list(pods.sums.values()) == [500]
@@ -206,7 +227,7 @@ def test_many_terms_drop_the_kept_effects_which_are_computed_when_needed() -> No
     labels.write(0, {}, {ZONE: "z"})
     terms, holder = Terms(4, labels), make_pod("holder")
     for number in range(200):
-        terms.effects_on(IncomingPod(Group("default", frozenset({("i", str(number))})), frozenset()))
+        kept_effects(terms, IncomingPod(Group("default", frozenset({("i", str(number))})), frozenset()))
         holder.anti_affinity(ZONE, expressions=[expression(f"k{number}", "DoesNotExist")])
     placed(terms, holder)
     assert terms.incoming_pods() == ()
