@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,9 @@ from extender.model.quantity import INT64_MAX
 from extender.model.requests import is_counted, is_scalar
 from extender.plugins.node_resources_fit import NAME
 from extender.table import PodInfo, Table
+from extender.table.journal import MOST_FOLLOWED, RESOURCES, Cursor
 from extender.table.labels import BoolColumn, IntColumn, RowIndex, Rows
-from extender.table.node_columns import CPU, MEMORY, NONZERO_CPU, NONZERO_MEMORY
+from extender.table.node_columns import CPU, MEMORY, NONZERO_CPU, NONZERO_MEMORY, NodeColumns
 
 _MAX_AMOUNT = 2**62  # more than any node has, but small enough that sums stay within an int64
 LARGEST_IN_FLOAT = 2**53 // 100  # up to this amount, float64 gives each whole percentage exactly
@@ -89,26 +90,60 @@ def allocation_of(
     True, default requests are assumed for placed pods without requests.
     """
     is_exact, largest_amount = table.features.behaviours.exact_score_fractions, table.nodes.largest_amount
-    dtype = np.float64 if largest_amount <= LARGEST_IN_FLOAT and not table.pods.huge_rows else np.int64
+    is_float = largest_amount <= LARGEST_IN_FLOAT and not table.pods.huge_rows
+    columns = table.reader(_FloatColumns).refreshed() if is_float else None
+    may_overflow = is_exact and not is_float
     uses: list[ResourceUse] = []
     for name, weight in resources:
         amount = min(max(requests.get(name, 0), 0), INT64_MAX if is_exact else _MAX_AMOUNT)
         if not is_counted(name) or (not amount and is_scalar(name)):
             continue
-        offer = _offer(name, table, index, nonzero=nonzero)
+        offer = _offer(name, table, columns or table.nodes, index, nonzero=nonzero)
         if offer is None:
             continue
-        offered, taken = offer[0].astype(dtype), offer[1].astype(dtype)
-        may_overflow = is_exact and dtype is np.int64
+        offered, taken = offer
         requested = np.minimum(taken, INT64_MAX - amount) + amount if may_overflow else taken + amount
-        is_offered = None if np.count_nonzero(offer[0]) == len(offered) else offered != 0
+        is_everywhere = name in columns.everywhere if columns else offered.all()
+        is_offered = None if is_everywhere else offered != 0
         divisor = offered if is_offered is None else np.where(is_offered, offered, 1)
         uses.append(ResourceUse(weight, offered, taken, requested, is_offered, divisor))
     nodes = len(table.nodes.names) if isinstance(index, slice) else len(index)
     return Allocation(uses, nodes, is_exact and largest_amount > _MAX_FACTOR)
 
 
-def _offer(name: str, table: Table, index: RowIndex, *, nonzero: bool) -> tuple[IntColumn, IntColumn] | None:
+class _FloatColumns:
+    """Copies what nodes offer and what their pods request to float64[resource, row]; a reader of the table.
+
+    Attributes:
+        everywhere: the resources of which every row offers some.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self._nodes = table.nodes
+        self._changed_rows = Cursor(table.journal, RESOURCES)
+        self._offer_changes = -1
+        self.everywhere: frozenset[str] = frozenset()
+
+    def refreshed(self) -> Self:
+        """Copies what has changed since the last call, and returns these columns."""
+        nodes, rows = self._nodes, self._changed_rows.read()
+        if self._offer_changes != nodes.offer_changes:
+            self._offer_changes = nodes.offer_changes
+            rows = None
+            self.allocatable = nodes.allocatable.astype(np.float64)
+            by_all: BoolColumn = np.logical_and.reduce(self.allocatable[:, : len(nodes.names)], axis=1)
+            self.everywhere = frozenset(name for name, resource in nodes.resources.items() if by_all[resource])
+        if rows is None or len(rows) > MOST_FOLLOWED:
+            self.requested = nodes.requested.astype(np.float64)
+        else:
+            for row in rows:
+                self.requested[:, row] = nodes.requested[:, row]
+        return self
+
+
+def _offer(
+    name: str, table: Table, columns: NodeColumns | _FloatColumns, index: RowIndex, *, nonzero: bool
+) -> tuple[Amounts, Amounts] | None:
     """Returns the amounts that nodes offer and that their pods take of a resource, or None if no node offers it.
 
     If a device class provides the resource, devices are counted on nodes that do not list the resource as allocatable.
@@ -116,11 +151,12 @@ def _offer(name: str, table: Table, index: RowIndex, *, nonzero: bool) -> tuple[
     nodes, resource = table.nodes, table.nodes.resources.get(name)
     device_class = class_behind(name, table) if may_be_backed(name) else None
     if device_class is not None:
-        devices, allocated_devices = devices_of(table).totals(device_class).at(np.arange(nodes.capacity)[index])
+        totals = devices_of(table).totals(device_class).at(np.arange(nodes.capacity)[index])
+        devices, allocated_devices = (total.astype(columns.requested.dtype) for total in totals)
     if resource is None:
         return None if device_class is None else (devices, allocated_devices)
     requested_as = _NONZERO.get(resource, resource) if nonzero else resource
-    offered, taken = nodes.allocatable[resource][index], nodes.requested[requested_as][index]
+    offered, taken = columns.allocatable[resource][index], columns.requested[requested_as][index]
     if device_class is None:
         return offered, taken
     by_devices = offered == 0

@@ -204,6 +204,7 @@ class NodeColumns:
     Attributes:
         allocatable: int64[resource, row]: cpu in millicores, memory and storage in bytes, other resources in units.
         requested: int64[resource, row]: the sum of the requests of the pods on the node, in the same units.
+        offer_changes: the number of times that a node has changed what it offers, or that there was another row.
         largest_amount: the largest amount of any resource that a node has had in `allocatable`.
         offered: the resources that have a row in `allocatable` and `requested`.
         resources: the index of each offered resource in these two matrices.
@@ -221,6 +222,7 @@ class NodeColumns:
         self.resources = self.offered.index_of
         self.allocatable: NDArray[np.int64] = np.zeros((len(BUILT_IN), _FIRST_CAPACITY), np.int64)
         self.requested: NDArray[np.int64] = np.zeros((len(BUILT_IN), _FIRST_CAPACITY), np.int64)
+        self.offer_changes = 0
         self.largest_amount = 0
         self.taint_set = np.zeros(_FIRST_CAPACITY, np.intp)
         self.taint_sets: list[tuple[Taint, ...]] = [()]
@@ -365,6 +367,7 @@ class NodeColumns:
         offered = _offered_amounts(new)
         self.offered.replace(_offered_amounts(old), offered)
         self._fit_resources()
+        self.offer_changes += 1
         indices = [self.resources[name] for name in offered]
         self._journal.note(RESOURCES, row)
         self.allocatable[:, row] = 0
@@ -402,6 +405,7 @@ class NodeColumns:
 
     def _append(self) -> int:
         row = len(self.names)
+        self.offer_changes += 1
         self.names.append("")
         self.objects.append(None)
         if row == self.capacity:
