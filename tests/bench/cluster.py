@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import tempfile
 from argparse import ArgumentParser, Namespace
@@ -177,3 +178,6 @@ if __name__ == "__main__":
         main()
     except (GoMissingError, BuildError) as error:
         sys.exit(str(error))
+    except KeyboardInterrupt:  # the servers were stopped on the way here
+        progress("interrupted")
+        sys.exit(128 + signal.SIGINT)
