@@ -143,11 +143,11 @@ def _stored_counts(table: Table, queried: Table) -> Columns:
 def _pod_columns(table: Table) -> Columns:
     """Returns the data of `table` that has one value for each pod slot, by the name of the column."""
     pods = table.pods
-    taken = len(pods.infos)
+    taken = pods.slots
     groups = {entry.slot: group for group, entry in table.matches.groups().items()}
     terms = {entry.slot: actual for actual, entry in table.terms.pods_by_terms().items()}
     columns: dict[str, Column] = {
-        "object": _objects(pods.infos),
+        "object": pods.infos[:taken],
         "node": _objects(table.nodes.names)[pods.row[:taken]],
         "priority": pods.priority[:taken],
         "start": pods.started[:taken],

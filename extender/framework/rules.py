@@ -85,6 +85,14 @@ class Check:
         """
         return None if self.sees_pods else self.refuse(rows)
 
+    def refuse_beside(self, slots: Rows, gone: HypotheticalRemovals) -> BoolColumn | None:
+        """Returns bool[len(slots)]: True for pods in `gone` beside which the node would refuse the incoming pod.
+
+        Each pod is judged as if it alone came back. Returns None if the check does not know without a call of
+        `filter_with_pods_removed`.
+        """
+        return None
+
 
 class RowCheck(Check):
     """A check that consists of a function for `refuse`."""

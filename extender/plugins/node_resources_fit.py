@@ -85,8 +85,18 @@ class _NodeResourcesFitCheck(Check):
             short |= lacking
         return [(short, CROWDED)]
 
+    def refuse_beside(self, slots: Rows, gone: HypotheticalRemovals) -> BoolColumn | None:
+        if gone.has_capped_sums:
+            return None
+        short = gone.free_beside(PODS, slots) < 1
+        for resource, amount in self._requests.items():
+            index = self._nodes.resources.get(resource)
+            if index is not None and resource not in self._backed:
+                short |= gone.free_beside(index, slots) < amount
+        return short
+
     def _short(self, index: int, amount: int, rows: Rows, gone: HypotheticalRemovals) -> BoolColumn:
-        short: BoolColumn = amount > gone.free(index)[rows]
+        short: BoolColumn = amount > gone.free(index, rows)
         return short
 
 

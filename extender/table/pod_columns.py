@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +35,8 @@ class PodColumns:
         terminating: bool[slot]: the pod is being deleted.
         requested: int64[resource, slot]: the pod's request, by the indices of `NodeColumns.resources`.
         huge_rows: the rows that have had a pod with a huge request (see `Footprint`).
-        infos: the PodInfo of each slot, None if the slot is free.
+        infos: object[slot]: the PodInfo of each slot, None if the slot is free.
+        slots: the number of slots that have ever been used; all later ones are free.
         changes: a journal of the rows whose pods have changed (topic RESOURCES), even if the requests are the same.
     """
 
@@ -46,7 +46,8 @@ class PodColumns:
         self.changes = Journal()
         self.slot_of: dict[str, int] = {}
         self._uids_of: dict[str, list[str]] | None = None  # by key; None until `named` is called
-        self.infos: list[PodInfo | None] = []
+        self.infos: NDArray[np.object_] = np.full(_FIRST_CAPACITY, None)
+        self.slots = 0
         self.row = np.full(_FIRST_CAPACITY, -1, np.intp)
         self.priority = np.zeros(_FIRST_CAPACITY, np.int64)
         self.started = np.zeros(_FIRST_CAPACITY, np.float64)
@@ -65,7 +66,7 @@ class PodColumns:
         return (info for info in self.infos if info is not None)
 
     def info(self, slot: int) -> PodInfo:
-        info = self.infos[slot]
+        info: PodInfo | None = self.infos[slot]
         assert info is not None
         return info
 
@@ -95,8 +96,8 @@ class PodColumns:
 
     def at(self, slots: Rows) -> list[PodInfo]:
         """Returns the pods in the given slots, all of which are in use."""
-        infos = self.infos
-        return cast("list[PodInfo]", [infos[slot] for slot in slots.tolist()])
+        infos: list[PodInfo] = self.infos[slots].tolist()
+        return infos
 
     def add(self, info: PodInfo, row: int, group: int, terms: int) -> int:
         """Puts the pod into a free slot and returns the slot; the pod's UID must be new."""
@@ -171,14 +172,15 @@ class PodColumns:
         return capped(self.requested[:, slots].astype(object).sum(axis=1))
 
     def _append(self) -> int:
-        slot = len(self.infos)
-        self.infos.append(None)
+        slot = self.slots
+        self.slots += 1
         if slot == len(self.row):
             self._grow(2 * slot)
         return slot
 
     def _grow(self, capacity: int) -> None:
         more = capacity - len(self.row)
+        self.infos = np.concatenate((self.infos, np.full(more, None)))
         self.row = np.pad(self.row, (0, more), constant_values=-1)
         self.priority = np.pad(self.priority, (0, more))
         self.started = np.pad(self.started, (0, more))

@@ -214,13 +214,14 @@ def test_removals_free_what_the_pods_request() -> None:
     gone = HypotheticalRemovals(
         table, np.array([table.pods.slot_of["pod-default-p0"], table.pods.slot_of["pod-default-p2"]])
     )
-    rows = [table.nodes.row_of["n"], table.nodes.row_of["m"]]
+    rows = np.array([table.nodes.row_of["n"], table.nodes.row_of["m"]])
     assert gone.freed(CPU)[rows].tolist() == [1000, 1000]
     assert gone.matching(QUESTIONS[1])[rows].tolist() == [0, 1]
+    assert (gone.free(CPU, rows) - gone.free_beside(CPU, gone.initial)).tolist() == [1000, 1000]
 
 
 def test_a_pod_is_found_by_its_name_without_a_search() -> None:
-    class Counted(list[Any]):
+    class Counted(np.ndarray[Any, Any]):
         searches = 0
 
         def __iter__(self) -> Any:
@@ -230,7 +231,7 @@ def test_a_pod_is_found_by_its_name_without_a_search() -> None:
     table = Table()
     for number in range(100):
         table.place(info(make_pod(f"p{number}").obj()), "n")
-    table.pods.infos = infos = Counted(table.pods.infos)
+    table.pods.infos = infos = table.pods.infos.view(Counted)
     for number in range(100):
         table.take_away(f"pod-default-p{number}")
         found = [table.pods.named(f"default/p{other}") for other in range(100)]
