@@ -69,9 +69,11 @@ def nodes_with_labels(labels: dict[str, str], table: Table, rows: Rows) -> BoolC
 
 def nodes_required_by(pod: Pod, table: Table, rows: Rows) -> BoolColumn:
     """Returns bool[len(rows)]: True if the pod's nodeSelector and required affinity match (GetRequiredNodeAffinity)."""
-    matched = nodes_with_labels(pod.spec.node_selector or {}, table, rows)
-    required = required_node_selector(pod)
-    return matched if required is None else matched & nodes_in_selector(required, table, rows)
+    labels, required = pod.spec.node_selector or {}, required_node_selector(pod)
+    if required is None:
+        return nodes_with_labels(labels, table, rows)
+    matched = nodes_in_selector(required, table, rows)
+    return matched & nodes_with_labels(labels, table, rows) if labels else matched
 
 
 def is_required_node(pod: Pod, node: Node) -> bool:
