@@ -95,7 +95,7 @@ test-redaction: $(READY) ## compare decisions about 500 generated clusters with 
 test-controllers: $(READY) ## compare 300 drains, scale-downs and removals of nodes with a real control plane; about fifteen minutes
 	@$(VENV)/bin/python -m tests.offline.controllers.live_operations $(ARGS)
 
-test-plans: $(READY) ## compare `extender plan` with an exhaustive search on 1,000 small clusters; about half an hour
+test-plans: $(READY) ## compare `extender plan` with an exhaustive search on 1,000 small clusters; half an hour, or an hour beside other work
 	PLANS=1000 $(VENV)/bin/pytest tests/offline/plan/test_truth.py
 
 test-live-plans: $(READY) ## carry out 200 plans on a real API server with kube-scheduler, and compare every step; SEED=2 for others

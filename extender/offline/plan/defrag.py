@@ -18,8 +18,9 @@ from extender.model.pod_groups import PodGroup
 from extender.offline.answers import Documented
 from extender.offline.claims import precomputed, replica_infos
 from extender.offline.manifests.templates import Workload, required_workload
+from extender.offline.plan.findings import Findings, SearchLimits
 from extender.offline.plan.movable import KeepRules
-from extender.offline.plan.search import Findings, SearchLimits, search
+from extender.offline.plan.search import search
 from extender.offline.plan.trial import PlanTrial, settle
 from extender.offline.state import ClusterState
 from extender.offline.what_if.capacity import admitted_templates, copies_of, copy_of_gang, gangs_of

@@ -12,8 +12,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from extender.errors import ConfigurationError
+from extender.offline.plan.attempts import movers_on
+from extender.offline.plan.findings import Findings, SearchLimits
 from extender.offline.plan.movable import KeepRules, obstacle
-from extender.offline.plan.search import Findings, SearchLimits, movers_on, search
+from extender.offline.plan.search import search
 from extender.offline.plan.trial import settle
 from extender.offline.state import ClusterState
 from extender.offline.what_if.scenario import selected_nodes

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import combinations
 from math import comb
 
@@ -38,7 +39,9 @@ _STATIC = (node_name.NAME, node_unschedulable.NAME, node_affinity.NAME, taint_to
 _EVERY_IP = "0.0.0.0"  # noqa: S104  the API's own default
 
 UNREACHABLE = 10**9
-_MOST_SETS = 5000
+MOST_SETS = 5000
+MOST_SETS_COMPARED = 20_000
+_MOST_SIZES = 64
 
 Ints = NDArray[np.int64]
 Places = NDArray[np.intp]
@@ -233,16 +236,20 @@ class RelaxedProblem:
 
     def fewest_exactly(self, pods: PodClass, most: int, count: int = 1) -> Ints:
         """Returns the same as `fewest`, but improved where all sets of up to `most` pods can be tried."""
-        needed = self.fewest(pods, count)
+        fewest = self.fewest(pods, count)
+        self.improve(fewest, np.flatnonzero(fewest <= most).tolist(), pods, most, count)
+        return fewest
+
+    def improve(self, fewest: Ints, places: Iterable[int], pods: PodClass, most: int, count: int) -> None:
+        """Improves what `fewest` has returned for some nodes, if all sets of up to `most` pods can be tried."""
         most = min(most, UNREACHABLE - 1)
-        for place in np.flatnonzero((needed > 0) & (needed <= most)).tolist():
-            while needed[place] <= most and self._is_enough(pods, place, int(needed[place]), count) is False:
-                needed[place] += 1
-        return needed
+        for place in places:
+            while 0 < fewest[place] <= most and self._is_enough(pods, place, int(fewest[place]), count) is False:
+                fewest[place] += 1
 
     def _is_enough(self, pods: PodClass, place: int, size: int, count: int) -> bool | None:
         """Returns True if so many evictions make room for `count` pods on the node; None if too many sets do."""
-        frees = self._freed_by_sets(place, size)
+        frees = self.freed_by_sets(place, size, MOST_SETS_COMPARED)
         if frees is None:
             return None
         return bool((frees >= pods.takes * count - self.free[:, place]).all(axis=1).any())
@@ -256,14 +263,13 @@ class RelaxedProblem:
                     self._on_node.setdefault(node, []).extend((each, info) for info in infos)
         return self._on_node.get(place, [])
 
-    def _freed_by_sets(self, place: int, size: int) -> Ints | None:
+    def freed_by_sets(self, place: int, size: int, most: int = MOST_SETS) -> Ints | None:
         """Returns what each set of so many pods of a node frees: int64[set, resource]; None if there are too many."""
         movers = self.movers_on(place)
-        if comb(len(movers), size) > _MOST_SETS:
+        if comb(len(movers), size) > most:
             return None
         frees = np.array([each.frees for each, _ in movers], np.int64).reshape(len(movers), len(self.resources))
-        sets = np.array(list(combinations(range(len(movers)), size)), np.intp).reshape(-1, size)
-        freed: Ints = frees[sets].sum(axis=1)
+        freed: Ints = frees[sets_of(len(movers), size)].sum(axis=1)
         return freed
 
     def _summed(self) -> Ints:
@@ -297,12 +303,12 @@ class RelaxedProblem:
 
         The sets with pods of low priority come first. None if there are too many sets to look at.
         """
-        freed = self._freed_by_sets(place, size)
+        freed = self.freed_by_sets(place, size)
         if freed is None:
             return None
         enough = (freed >= pods.takes - self.free[:, place]).all(axis=1)
-        sets = list(combinations([info for _, info in self.movers_on(place)], size))
-        found = [list(sets[number]) for number in np.flatnonzero(enough).tolist()]
+        movers = self.movers_on(place)
+        found = [[movers[number][1] for number in one] for one in sets_of(len(movers), size)[enough].tolist()]
         return sorted(found, key=lambda one: (sorted((info.priority for info in one), reverse=True), _keys(one)))
 
     # ---- proofs without a solver
@@ -411,6 +417,12 @@ class RelaxedProblem:
         if count == 1:
             return f"the only node that accepts pod {pod.key}, {self.nodes[int(inside.argmax())]}, is"
         return f"the {count} nodes that accept pod {pod.key} are"
+
+
+@lru_cache(_MOST_SIZES)
+def sets_of(count: int, size: int) -> NDArray[np.int16]:
+    """Returns all sets of so many of the numbers below `count`: int16[set, size]."""
+    return np.array(list(combinations(range(count), size)), np.int16).reshape(-1, size)
 
 
 def _keys(infos: Iterable[PodInfo]) -> list[str]:

@@ -17,10 +17,11 @@ from extender.offline.manifests.templates import Workload
 from extender.offline.plan import solver
 from extender.offline.plan.defrag import MOST_ROOM, Room, make_room, shape_of
 from extender.offline.plan.empty import empty, nodes_to_choose_from
+from extender.offline.plan.findings import MOST_MOVES, SEARCH_SECONDS, Findings, Progress, SearchLimits
 from extender.offline.plan.model import UNREACHABLE
 from extender.offline.plan.movable import keeping_nothing, rules_of
 from extender.offline.plan.script import script
-from extender.offline.plan.search import MOST_MOVES, SEARCH_SECONDS, Findings, Progress, SearchLimits, search
+from extender.offline.plan.search import search
 from extender.offline.plan.trial import Move
 from extender.offline.remarks import remarks_on
 from extender.offline.state import ClusterState

@@ -18,42 +18,29 @@ Of plans that are equal in this, the one with the better `Side` is taken.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
-from itertools import combinations
+from itertools import islice
 from random import Random
-from typing import NamedTuple
 
 import numpy as np
 
 from extender.offline.explain.pod_terms import with_cordon
 from extender.offline.plan import movable, solver
-from extender.offline.plan.model import UNREACHABLE, Ints, PodClass, RelaxedProblem
+from extender.offline.plan.attempts import MOST_ORDERS, Attempts, movers_on
+from extender.offline.plan.cheapest import Rooms, cheapest, least_moves, least_with_homes
+from extender.offline.plan.findings import CarriedOut, Findings, Progress, Score, SearchLimits
+from extender.offline.plan.model import RelaxedProblem
 from extender.offline.plan.solver import Solution, Solver, Unsolved, part_of
 from extender.offline.plan.steering import Packing
-from extender.offline.plan.trial import Checkpoint, DirectedMove, Move, MoveRefused, PlanTrial, settle
-from extender.offline.replicas import is_pinned
+from extender.offline.plan.trial import DirectedMove, settle
 from extender.offline.state import ClusterState
-from extender.offline.what_if.result import fragmentation_of
-from extender.offline.what_if.simulation import Eviction
 from extender.runtime.clock import INTERRUPTIONS, Clock
-from extender.runtime.text import counted
 from extender.table import PodInfo
 
-Progress = Callable[[str], None]
-
-MOST_MOVES = 20
-SEARCH_SECONDS = 10.0
-_MOST_NODES_LOOKED_AT = 200
-_MOST_NODES_TRIED = 25
-_MOST_SETS_OF_A_NODE = 3
-_MOST_COUNTED = 8
-_MOST_ADDED = 3
 _MOST_NODES_AT_ONCE = 50
 _MOST_QUESTIONS = 2
-_MOST_ORDERS = 1000
 _MOST_NATURAL_ORDERS = 40
 _MOST_SHUFFLES = 6
 _SHARE_OF_NODES = 0.3
@@ -65,121 +52,13 @@ _NODES_OF_A_PART = 5
 _SECONDS_OF_A_PART = 0.3
 _MOST_PARTS = 200
 _MOST_FOLLOWED = 5
-_MOST_EQUAL_SETS = 5
+_MOST_EXCHANGED = 5
 _MOST_ORDERS_COMPARED = 100
-_MOST_ORDERS_COMPARED_OF_MANY_NODES = 10
 _NONE_MOVABLE = "no pod may be evicted, and without that the scheduler finds no node"
 _BY_SOLVER = (
     "no arrangement of the movable pods fits: the solver has proved it for requests, host ports, taints and node"
     " affinity of all pods together"
 )
-
-
-class Score(NamedTuple):
-    """The quality of a plan; the better one is greater.
-
-    Attributes:
-        placed: how many of the pods to place have a node at the end, by priority, from the highest.
-        moves: minus the number of moves.
-    """
-
-    placed: tuple[int, ...]
-    moves: int
-
-
-class Side(NamedTuple):
-    """The side effects of a plan; of two plans with equal scores, the one with the greater is taken.
-
-    Attributes:
-        disrupted: minus the priorities of the evicted pods, the highest priority first. So of equally many evictions,
-            those are best that evict the fewest pods of the highest priority, then of the next, and so on.
-        fragmentation: minus the mean, for CPU and memory, of the fragmentation that `simulate` prints.
-    """
-
-    disrupted: tuple[int, ...]
-    fragmentation: float
-
-
-@dataclass(frozen=True, slots=True)
-class CarriedOut:
-    """A plan that has been carried out on a copy of the cluster.
-
-    Attributes:
-        steps: the moves as they were asked for.
-        placed: the pods to place that have a node at the end -> the node.
-    """
-
-    moves: Sequence[Move]
-    steps: Sequence[DirectedMove]
-    placed: Mapping[str, str]
-    score: Score
-    side: Side
-
-
-@dataclass(slots=True)
-class Findings:
-    """The result of a search, also of one that was interrupted.
-
-    Attributes:
-        plan: the best plan found, which may have no moves; None if not even the scheduler may act without a move.
-        unmoved: how many pods are placed without a move, by priority as in `Score`.
-        levels: the priorities of the pods to place, from the highest, and how many of them are to be placed.
-        at_most: no plan places more pods, by priority: the first number that differs from a plan's is the larger one.
-        bound: no plan that places as much as is known to be possible has fewer moves; 0 if nothing is known.
-        proof: why no plan can place everything; None if that is not proved.
-        is_complete: True if the search has ended because there is nothing left to try: no plan is better. Without a
-            proof, an arrangement of the pods that places more exists, but no order of evictions leads to it.
-        is_interrupted: True if a signal has ended the search; `plan` is the best plan until then.
-        is_out_of_time: True if the search has ended because its time was over.
-        refusal: why the first eviction was refused that was tried and refused.
-        is_gentlest: True if all plans that place as much with as few moves were compared, so that none of them disrupts
-            fewer pods of high priority, or as few and leaves less fragmentation.
-        preempted: the pods that the scheduler preempts before any move.
-        kept: reason -> the number of pods that no plan may evict for it.
-        movable: the number of pods that a plan may evict.
-    """
-
-    plan: CarriedOut | None = None
-    unmoved: Sequence[int] = ()
-    levels: Mapping[int, int] = field(default_factory=dict)
-    at_most: Sequence[int] = ()
-    bound: int = 0
-    proof: str | None = None
-    is_complete: bool = False
-    is_interrupted: bool = False
-    is_out_of_time: bool = False
-    refusal: str | None = None
-    is_gentlest: bool = False
-    preempted: Sequence[Eviction] = ()
-    kept: dict[str, int] = field(default_factory=dict)
-    movable: int = 0
-
-    @property
-    def places_all(self) -> bool:
-        """True if the plan places every pod that was to be placed."""
-        return self.plan is not None and self.plan.score.placed == tuple(self.levels.values())
-
-    @property
-    def moves(self) -> Sequence[Move]:
-        """The moves of the plan; none without a plan."""
-        return self.plan.moves if self.plan is not None else ()
-
-
-@dataclass(frozen=True, slots=True)
-class SearchLimits:
-    """The limits of a search.
-
-    Attributes:
-        seconds: when to stop with the best plan so far.
-        moves: the most moves of a plan.
-        uses_solver: False to use the heuristic only, as if no solver were installed.
-        compared: how many sets of evictions to try at most, to find a plan that is as good and gentler.
-    """
-
-    seconds: float = SEARCH_SECONDS
-    moves: int = MOST_MOVES
-    uses_solver: bool = True
-    compared: int = 0
 
 
 def search(
@@ -217,7 +96,7 @@ class _Search:
         emptied: Sequence[str],
         progress: Progress | None,
     ) -> None:
-        self._progress = progress
+        self._report = progress
         self._limits = limits
         self._clock = clock
         self._seed = seed
@@ -231,28 +110,25 @@ class _Search:
         """The pods that have to leave the nodes of `emptied`, the largest first."""
         self._rules = rules
         self._base = state.copy()
-        self._priorities: dict[str, int] = {}
-        self._checkpoint = Checkpoint(self._base)
         self._movable: dict[str, PodInfo] = {}
         self._already: Sequence[int] = ()
         """How many pods to place have a node before the relaxed problem, by priority as in `Score`."""
         self._excluded: list[Sequence[PodInfo]] = []
         """The evictions of the relaxed problem that have been tried in every order."""
         self.findings = Findings()
-        self.releases = len(waiting) > 1 and not created
-        """True if plans may uncordon nodes before the last move, so that some pods are placed before others."""
+        self._attempts: Attempts
+        """They begin with the cluster in which the scheduler has nothing left to do."""
 
     def run(self) -> Findings:
         findings = self.findings
         try:
             self._settle()
             findings.proof = self._find_leaving()
-            self._priorities = {key: info.priority for key, info in self._all_targets().items()}
-            counts = Counter(self._priorities.values())
+            counts = Counter(self._priorities().values())
             findings.levels = {priority: counts[priority] for priority in sorted(counts, reverse=True)}
             findings.at_most = tuple(findings.levels.values())
-            self._checkpoint = Checkpoint(self._base)
-            self._carry_out(self._leaving)
+            self._attempts = self._new_attempts()
+            self._attempts.carry_out(self._leaving)
             findings.unmoved = findings.plan.score.placed if findings.plan else (0,) * len(counts)
             if findings.places_all or findings.proof is not None:
                 findings.is_complete = True
@@ -270,7 +146,7 @@ class _Search:
 
     def _search(self) -> None:
         findings = self.findings
-        self._checkpoint.restore()
+        self._attempts.restore()
         self._find_movable()
         problem = self._problem()
         waiting = Counter(info.priority for each in problem.classes for info in each.waiting)
@@ -298,9 +174,10 @@ class _Search:
         findings = self.findings
         if not self._leaving:
             self._try_nodes(problem)
-            self._checkpoint.restore()
-            self._steer(problem)
-            self._search_parts(problem)
+            self._attempts.restore()
+            if self._limits.tries is None:
+                self._steer(problem)
+                self._search_parts(problem)
         if findings.proof is None and not self._leaving:
             known = len(findings.plan.moves) if findings.plan and findings.places_all else self._limits.moves + 1
             findings.bound = self._least(problem, known)
@@ -347,51 +224,9 @@ class _Search:
         targets = [self._base.infos[key] for key in self._waiting if not self._base.infos[key].pod.node_name]
         return RelaxedProblem(state, [*targets, *self._created, *leaving], list(self._movable.values()))
 
-    def _trial(self) -> PlanTrial:
-        self._checkpoint.restore()
-        return PlanTrial(self._base, self._seed, self._now)
-
-    def _carry_out(self, keys: Sequence[str]) -> Score | None:
-        """Carries the moves out in this order, and notes the plan if it is the best; None if a move is refused."""
-        trial = self._trial()
-        acts = (partial(PlanTrial.evict, key=key) for key in keys)
-        return self._finish(trial) if all(self._is_done(trial, act) for act in acts) else None
-
-    def _is_done(self, trial: PlanTrial, act: Callable[[PlanTrial], None]) -> bool:
-        """Returns True after the act; False if it is refused, and notes the first reason of the search."""
-        try:
-            act(trial)
-        except MoveRefused as error:
-            self.findings.refusal = self.findings.refusal or str(error)
-            return False
-        return True
-
-    def _finish(self, trial: PlanTrial) -> Score | None:
-        """Ends the trial, and notes the plan if it is the best so far; None if the scheduler would preempt a pod."""
-        try:
-            trial.finish(self._created)
-        except MoveRefused:
-            return None
-        return self._noted(trial)
-
-    def _noted(self, trial: PlanTrial) -> Score:
-        """Returns the score of a trial at its end, and notes it if it is the best plan so far."""
-        infos = trial.state.infos
-        placed = {key: info.pod.node_name for key in self._targets if (info := infos.get(key)) and info.pod.node_name}
-        counts = Counter(self._priorities[key] for key in placed)
-        score = Score(tuple(counts[priority] for priority in self.findings.levels), -len(trial.moves))
-        best = self.findings.plan
-        is_plan = not self._emptied or (len(placed) == len(self._targets) and not movers_on(trial.state, self._emptied))
-        if is_plan and (best is None or score >= best.score):
-            carried_out = CarriedOut(list(trial.moves), list(trial.steps), placed, score, _side_of(trial))
-            if best is None or (score, carried_out.side) > (best.score, best.side):
-                self.findings.plan = carried_out
-            if self._progress is not None and trial.moves and (best is None or score > best.score):
-                share = f"{len(placed)} of {counted(len(self._targets), 'pod')}"
-                self._progress(f"best plan so far: {counted(len(trial.moves), 'move')} for {share}")
-        return score
-
     def _left_seconds(self) -> float:
+        if self._limits.tries is not None and self._attempts.count >= self._limits.tries:
+            return 0.0
         return self._ends_at - self._clock.monotonic()
 
     # ---- without a solver
@@ -399,7 +234,7 @@ class _Search:
     def _try_nodes(self, problem: RelaxedProblem) -> None:
         """Looks for a plan that frees room for one target after another, each on the node where that is cheapest."""
         moves: list[str] = []
-        score = self._carry_out(moves)
+        score = self._attempts.carry_out(moves)
         share = _SHARE_OF_NODES if _is_small(problem) else _SHARE_OF_MANY_NODES
         left_seconds = part_of(self._left_seconds, share)
         while score is not None and not self.findings.places_all and left_seconds() > 0:
@@ -414,11 +249,12 @@ class _Search:
         """Returns more moves that place more targets, and their score; None if none are found."""
         unplaced = self._unplaced()
         here = problem.after(moves, [key for key in self._targets if key not in unplaced])
-        for victims in _cheapest(here):
+        rooms = Rooms(here)
+        for victims in cheapest(here):
             if left_seconds() <= 0:
                 return None
-            keys = [*moves, *(info.pod.key for info in victims)]
-            longer = self._carry_out(keys) if len(keys) <= self._limits.moves else None
+            keys = [*moves, *(info.pod.key for info in rooms.with_homes(victims))]
+            longer = self._attempts.carry_out(keys) if len(keys) <= self._limits.moves else None
             if longer is not None and longer.placed > score.placed:
                 return keys, longer
         return None
@@ -427,13 +263,30 @@ class _Search:
         infos = self._base.infos
         return {key for key in self._targets if key not in infos or not infos[key].pod.node_name}
 
-    def _all_targets(self) -> dict[str, PodInfo]:
+    def _priorities(self) -> dict[str, int]:
+        """Returns the priorities of all pods to place, with those that have to leave the nodes to empty."""
         created = {info.pod.key: info for info in self._created}
-        return {key: created.get(key) or self._base.infos[key] for key in self._targets}
+        return {key: (created.get(key) or self._base.infos[key]).priority for key in self._targets}
+
+    def _new_attempts(self) -> Attempts:
+        releases = len(self._waiting) > 1 and not self._created
+        return Attempts(
+            self._base,
+            self._priorities(),
+            self._created,
+            self._emptied,
+            releases,
+            self.findings,
+            self._seed,
+            self._now,
+            self._report,
+        )
 
     def _least(self, problem: RelaxedProblem, known: int) -> int:
         """Returns a lower bound for the moves of a plan that places everything; `known` moves are enough."""
-        return max(_least_moves(problem, each, known) for each in problem.classes if each.targets)
+        classes = [each for each in problem.classes if each.targets]
+        bounds = [(each, least_moves(problem, each, known)) for each in classes]
+        return max(least_with_homes(problem, each, least, known) for each, least in bounds)
 
     @property
     def _has_solver(self) -> bool:
@@ -448,35 +301,28 @@ class _Search:
             attempts += 1
             packing = self._packing(problem, left_seconds, random)
             packing.make_room(self._limits.moves)
-            if self._is_better(packing.steps, packing.placed, problem) and self._carry_out_steps(packing.steps):
+            if self._improves(packing, problem):
                 attempts = 0
 
     def _packing(self, problem: RelaxedProblem, left_seconds: Callable[[], float], random: Random) -> Packing:
-        return Packing(problem, random, left_seconds, releases=self.releases)
+        return Packing(problem, random, left_seconds, releases=self._attempts.releases)
 
-    def _is_better(self, steps: Sequence[DirectedMove], placed: Iterable[int], problem: RelaxedProblem) -> bool:
-        """Returns True if the steps promise more than the best plan."""
-        counts = Counter(problem.classes[kind].first.priority for kind in placed)
+    def _improves(self, packing: Packing, problem: RelaxedProblem) -> bool:
+        """Carries the steps out if they promise more than the best plan; returns True if they are the best plan now."""
+        counts = Counter(problem.classes[kind].first.priority for kind in packing.placed)
         levels = [each + counts[level] for each, level in zip(self._already, self.findings.levels, strict=True)]
+        promised = Score(tuple(levels), -len(packing.steps) - len(self._leaving))
         best = self.findings.plan
-        return bool(steps) and (best is None or Score(tuple(levels), -len(steps) - len(self._leaving)) > best.score)
-
-    def _carry_out_steps(self, steps: Sequence[DirectedMove]) -> bool:
-        """Carries the steps out; returns True if they are the best plan."""
-        trial = self._trial()
-        try:
-            for step in steps:
-                trial.evict(step.pod, step.target)
-                trial.release(step.released)
-        except MoveRefused:
+        if not packing.steps or (best is not None and promised <= best.score):
             return False
-        best = self.findings.plan
-        self._finish(trial)
-        return self.findings.plan is not best
+        return self._attempts.carry_out_steps(packing.steps)
 
     def _search_parts(self, problem: RelaxedProblem) -> None:
-        """Asks the solver to make room for one target within a few nodes, and repeats that from the result."""
-        if not self._has_solver or len(problem.nodes) <= _NODES_OF_A_PART:
+        """Asks the solver to make room for one target within a few nodes, and repeats that from the result.
+
+        In a large cluster, a few nodes that are drawn at random hardly ever help.
+        """
+        if not self._has_solver or len(problem.nodes) <= _NODES_OF_A_PART or not _is_small(problem):
             return
         random = Random(self._seed)  # noqa: S311  chooses nodes
         left_seconds = part_of(self._left_seconds, _SHARE_OF_PARTS)
@@ -486,12 +332,12 @@ class _Search:
         while attempts < _MOST_PARTS and not self.findings.places_all and left_seconds() > 0:
             attempts += 1
             if is_new and start:
-                self._carry_out_steps(start)
+                self._attempts.carry_out_steps(start)
                 unplaced = self._unplaced()
                 placed = [key for key in self._targets if key not in unplaced]
                 here = problem.after((step.pod for step in start), placed)
             steps = self._steps_of_part(here, self._limits.moves - len(start), random)
-            is_new = bool(steps) and self._carry_out_steps([*start, *steps])
+            is_new = bool(steps) and self._attempts.carry_out_steps([*start, *steps])
             if is_new:
                 start, attempts = [*start, *steps], 0
 
@@ -524,7 +370,7 @@ class _Search:
         last -= len(self._leaving)
         if last < 0:
             return
-        self._checkpoint.restore()
+        self._attempts.restore()
         if not _is_small(problem) and findings.proof is None and not self._leaving:
             # If a plan is known to be nearly the smallest, one question is enough.
             is_close = findings.places_all and last - findings.bound <= _MOST_QUESTIONS
@@ -547,7 +393,8 @@ class _Search:
         """
         findings = self.findings
         is_whole = _is_small(problem)
-        model = self._model(problem, most, is_whole=is_whole)
+        places_all = not is_last or findings.places_all
+        model = self._model(problem, most, is_whole=is_whole, places_all=places_all and not self._leaving)
         is_sure = True
         while self._left_seconds() > 0:
             best = findings.plan.score if findings.plan is not None else None
@@ -564,16 +411,19 @@ class _Search:
             if solution is None:
                 findings.is_complete = is_last and is_sure and (is_whole or not self._excluded)
                 return is_last
-            self._note_bounds(solution)
+            # In a large cluster, not everything was tried with the evictions that are excluded.
+            is_firm = is_whole or not self._excluded
+            if is_firm:
+                self._note_bounds(solution)
             if isinstance(solution, Unsolved):
                 return True
             best = findings.plan.score if findings.plan is not None else None
             if best is not None and best >= self._promised(solution):
-                findings.is_complete = is_sure and (is_whole or not self._excluded)
+                findings.is_complete = is_sure and is_firm
                 return True
             tried_all = self._try(solution, problem)
             if tried_all is None:
-                findings.is_complete = solution.is_best and is_sure
+                findings.is_complete = solution.is_best and is_sure and is_firm
                 return True
             if not (tried_all or is_whole):
                 return True
@@ -582,10 +432,15 @@ class _Search:
             self._excluded.append(solution.evicted)
         return True
 
-    def _model(self, problem: RelaxedProblem, most: int, *, is_whole: bool) -> Solver:
-        has_first_move = is_whole and not self._leaving
+    def _model(self, problem: RelaxedProblem, most: int, *, is_whole: bool, places_all: bool) -> Solver:
         model = Solver(
-            problem, self.findings.levels, self._seed, most, is_whole=is_whole, has_first_move=has_first_move
+            problem,
+            self.findings.levels,
+            self._seed,
+            most,
+            is_whole=is_whole,
+            places_all=places_all,
+            has_first_move=is_whole and not self._leaving,
         )
         for evicted in self._excluded:
             model.exclude(evicted)
@@ -631,7 +486,7 @@ class _Search:
         for _ in range(_MOST_FOLLOWED):
             packing = self._packing(problem, self._left_seconds, random)
             packing.follow(homes, self._limits.moves)
-            if self._is_better(packing.steps, packing.placed, problem) and self._carry_out_steps(packing.steps):
+            if self._improves(packing, problem):
                 return
 
     def _try(self, solution: Solution, problem: RelaxedProblem) -> bool | None:
@@ -646,11 +501,25 @@ class _Search:
         def is_reached() -> bool:
             return self.findings.plan is not None and self.findings.plan.score >= score
 
+        rooms = Rooms(problem)
+        evicted = sorted(_largest_first(solution.evicted, self._base), key=rooms.of)
+        solution = replace(solution, evicted=evicted)  # those with the fewest choices come first
         tried_all = self._try_orders(solution, score, _MOST_NATURAL_ORDERS, directs=False)
-        if tried_all is not None and _is_small(problem):
+        if tried_all is None:
+            return None
+        if _is_small(problem):
             self._follow(solution, problem)
-            tried_all = None if is_reached() else self._try_orders(solution, score)
-        return tried_all
+            return None if is_reached() else self._try_orders(solution, score)
+        homes = solution.homes
+        self._attempts.carry_out_steps([DirectedMove(info.pod.key, homes.get(info.pod.key)) for info in evicted])
+        return None if is_reached() else tried_all
+
+    def _try_orders(
+        self, solution: Solution, score: Score, most: int = MOST_ORDERS, *, directs: bool = True
+    ) -> bool | None:
+        """Carries the evictions of a solution out, and those that empty nodes; see `Attempts.try_orders`."""
+        evicted = [*(info.pod.key for info in solution.evicted), *self._leaving]
+        return self._attempts.try_orders(evicted, solution.homes, score, self._left_seconds, most, directs=directs)
 
     # ---- among equal plans
 
@@ -660,97 +529,54 @@ class _Search:
         The scheduler chooses all nodes, because a pod is directed to a node only if nothing else leads to a plan.
         """
         best = self.findings.plan
-        if best is None or not best.moves or not self._has_solver:
+        if best is None or not best.moves:
             return
-        self._checkpoint.restore()
-        is_whole = _is_small(problem)
-        model = Solver(problem, self.findings.levels, self._seed, len(best.moves), is_whole=is_whole)
+        self._attempts.restore()
+        if not _is_small(problem):
+            for keys in islice(self._exchanged(problem, best), self._limits.compared):
+                self._attempts.carry_out(keys)
+        elif self._has_solver:
+            self._compare_all(problem, best)
+
+    def _exchanged(self, problem: RelaxedProblem, best: CarriedOut) -> Iterator[Sequence[str]]:
+        """Yields a few plans in which a set of pods of another node is evicted instead of the pods of one node.
+
+        They evict no more pods of high priority than the best plan. A solver would find more of them, but it takes
+        seconds for each in a large cluster.
+        """
+        sources = {move.source for move in best.moves}
+        sets = [victims for victims in cheapest(problem) if victims[0].pod.node_name not in sources]
+        plans: list[tuple[list[int], Sequence[str]]] = []
+        for source in sorted(sources):
+            rest = [self._movable[move.pod] for move in best.moves if move.source != source]
+            for victims in sets:
+                if len(rest) + len(victims) == len(best.moves):
+                    evicted = [*rest, *victims]
+                    disrupted = sorted(-info.priority for info in evicted)
+                    plans.append((disrupted, [info.pod.key for info in evicted]))
+        plans.sort(key=lambda plan: plan[0], reverse=True)
+        gentle = [keys for disrupted, keys in plans if tuple(disrupted) >= best.side.disrupted]
+        yield from gentle[:_MOST_EXCHANGED]
+
+    def _compare_all(self, problem: RelaxedProblem, best: CarriedOut) -> None:
+        """Asks the solver for one set of evictions after another, until there is none or the limits end it."""
+        model = Solver(problem, self.findings.levels, self._seed, len(best.moves))
         rest = [a - b for a, b in zip(best.score.placed, self._already, strict=True)]
         unreachable = Score(best.score.placed, 1)  # so that all orders are tried
-        most_orders = _MOST_ORDERS_COMPARED if is_whole else _MOST_ORDERS_COMPARED_OF_MANY_NODES
-        for _ in range(self._limits.compared if is_whole else min(_MOST_EQUAL_SETS, self._limits.compared)):
+        for _ in range(self._limits.compared):
             solution = model.solve(self._left_seconds, rest)
             if solution is None:
-                self.findings.is_gentlest = is_whole
+                self.findings.is_gentlest = True
+            if not isinstance(solution, Solution):
                 return
-            if isinstance(solution, Unsolved):
-                return
-            tried_all = self._try_orders(solution, unreachable, most_orders, directs=False)
-            if is_whole and not tried_all:
+            if not self._try_orders(solution, unreachable, _MOST_ORDERS_COMPARED, directs=False):
                 return
             model.exclude(solution.evicted)
-
-    def _try_orders(
-        self, solution: Solution, score: Score, most: int = _MOST_ORDERS, *, directs: bool = True
-    ) -> bool | None:
-        """Carries the evictions out in one order after another.
-
-        Args:
-            most: how many moves are tried.
-            directs: True to direct each pod to one node after another, and to uncordon nodes between the moves, too.
-
-        Returns None if one of them is as good as the solution says, True if none is, and False if there are too many
-        orders to try all.
-        """
-        attempts = 0
-        seen: set[object] = set()
-        has_time = True
-
-        def extend(trial: PlanTrial, rest: Sequence[str]) -> bool:
-            nonlocal attempts, has_time
-            if not rest:
-                reached = self._finish(trial)
-                return reached is not None and reached >= score
-            before = Checkpoint(self._base)
-            for act, left in self._actions(trial, rest, solution.homes, directs=directs):
-                has_time = attempts < most and self._left_seconds() > 0
-                if not has_time:
-                    return False
-                longer = trial.branch()
-                if self._is_done(longer, act):
-                    attempts += 1
-                    if (situation := longer.situation()) not in seen:
-                        seen.add(situation)
-                        if extend(longer, left):
-                            return True
-                before.restore()
-            return False
-
-        is_found = extend(self._trial(), [*(info.pod.key for info in solution.evicted), *self._leaving])
-        return None if is_found else has_time
-
-    def _actions(
-        self, trial: PlanTrial, rest: Sequence[str], homes: Mapping[str, str], *, directs: bool
-    ) -> Iterator[tuple[Callable[[PlanTrial], None], Sequence[str]]]:
-        """Yields what may be done next, each with the pods that are still to be evicted then."""
-        for key in rest:
-            left = [other for other in rest if other != key]
-            yield partial(PlanTrial.evict, key=key), left
-            if directs:
-                names = sorted(self._base.node_names(), key=lambda name: name != homes.get(key))
-                for name in names:
-                    yield partial(PlanTrial.evict, key=key, target=name), left
-        if directs and self.releases:
-            for size in range(1, len(trial.held) + 1):
-                for released in combinations(trial.held, size):
-                    yield partial(PlanTrial.release, names=released), rest
 
 
 def _is_small(problem: RelaxedProblem) -> bool:
     """Returns True if the solver is asked about all nodes, and what it proposes is tried in all ways."""
     return len(problem.nodes) <= _MOST_NODES_AT_ONCE
-
-
-def _side_of(trial: PlanTrial) -> Side:
-    infos = trial.state.infos
-    priorities = sorted((infos[move.pod].priority for move in trial.moves), reverse=True)
-    shares = fragmentation_of(trial.state).values()
-    return Side(tuple(-each for each in priorities), -round(sum(shares) / len(shares), 4))
-
-
-def movers_on(state: ClusterState, names: Sequence[str]) -> list[PodInfo]:
-    """Returns the pods that have to leave the nodes to empty them."""
-    return [info for name in names for info in state.pods_on(name) if not is_pinned(info.pod)]
 
 
 def _largest_first(infos: Sequence[PodInfo], state: ClusterState) -> list[PodInfo]:
@@ -779,97 +605,3 @@ def _gated(info: PodInfo) -> str | None:
     if not info.pod.spec.scheduling_gates:
         return None
     return f"pod {info.pod.key} has scheduling gates: no scheduler tries it until they are removed"
-
-
-def _least_moves(problem: RelaxedProblem, pods: PodClass, known: int) -> int:
-    """Returns a lower bound for the evictions that make room for all pods to place of a class, if `known` are enough.
-
-    For each number of pods, no more nodes matter than pods are to be placed: those where the fewest have to go.
-    """
-    count = min(pods.targets, _MOST_COUNTED)
-    by_number = []
-    for number in range(1, count + 1):
-        most = min(known, int(problem.fewest(pods, number).min()) + _MOST_ADDED) - 1
-        by_number.append(problem.fewest_exactly(pods, most, number))
-    nodes = {place for fewest in by_number for place in np.argsort(fewest, kind="stable")[:count].tolist()}
-    least = [0, *([UNREACHABLE] * count)]
-    for place in nodes:
-        costs = [0, *(int(fewest[place]) for fewest in by_number)]
-        least = [min(least[n - more] + costs[more] for more in range(n + 1)) for n in range(count + 1)]
-    return least[count]
-
-
-def _cheapest(problem: RelaxedProblem) -> Iterator[Sequence[PodInfo]]:
-    """Yields sets of pods whose eviction frees a node for one of the targets.
-
-    The targets of the highest priority come first, and for each of them the smallest sets.
-    """
-    rooms = _Rooms(problem)
-    for pods in sorted(problem.classes, key=lambda each: -each.first.priority):
-        if not pods.targets:
-            continue
-        fewest = problem.fewest(pods)
-        places = [place for place in np.argsort(fewest, kind="stable").tolist() if 0 < fewest[place] < UNREACHABLE]
-        choices: list[tuple[int, int, Sequence[int], int, list[PodInfo]]] = []
-        for place in places[:_MOST_NODES_LOOKED_AT]:
-            for victims in _victims(problem, pods, place, int(fewest[place])):
-                victims.sort(key=rooms.of)
-                stuck = sum(not rooms.of(info) for info in victims)
-                ranks = sorted((info.priority for info in victims), reverse=True)
-                choices.append((len(victims) + stuck, stuck, ranks, place, victims))
-        choices.sort(key=lambda choice: choice[:4])
-        yield from (choice[-1] for choice in choices[:_MOST_NODES_TRIED])
-
-
-class _Rooms:
-    """Counts, for each pod that may be evicted, the nodes on which its replacement has room now."""
-
-    def __init__(self, problem: RelaxedProblem) -> None:
-        self._problem = problem
-        self._class_of = {info.pod.key: each for each in problem.classes for _, info in each.all_movers}
-        self._rooms: dict[int, int] = {}
-
-    def of(self, info: PodInfo) -> int:
-        pods = self._class_of[info.pod.key]
-        if id(pods) not in self._rooms:
-            self._rooms[id(pods)] = self._problem.places_with_room(pods)
-        return self._rooms[id(pods)]
-
-
-def _victims(problem: RelaxedProblem, pods: PodClass, place: int, fewest: int) -> list[list[PodInfo]]:
-    """Returns the best of the smallest sets of movable pods of a node that free enough for one pod of the class."""
-    for size in range(fewest, fewest + 2):
-        sets = problem.victims(pods, place, size)
-        if sets is None:
-            break
-        if sets:
-            return sets[:_MOST_SETS_OF_A_NODE]
-    few = _few_victims(problem, pods, place)
-    return [few] if few else []
-
-
-def _few_victims(problem: RelaxedProblem, pods: PodClass, place: int) -> list[PodInfo]:
-    """Returns few movable pods of a node that free enough for one pod of the class; none if all are not enough."""
-    short = pods.takes - problem.free[:, place]
-    movers = [(pods.frees, info) for pods, info in problem.movers_on(place)]
-    chosen: list[tuple[Ints, PodInfo]] = []
-    while (short > 0).any():
-        helpful = [(float(_share(frees, short)), -info.priority, info.pod.key, frees, info) for frees, info in movers]
-        helpful = [each for each in helpful if each[0] > 0]
-        if not helpful:
-            return []
-        _, _, _, frees, info = max(helpful, key=lambda each: each[:3])
-        chosen.append((frees, info))
-        movers = [each for each in movers if each[1] is not info]
-        short = short - frees
-    for frees, info in list(chosen):
-        if ((short + frees) <= 0).all():
-            short = short + frees
-            chosen = [each for each in chosen if each[1] is not info]
-    return [info for _, info in chosen]
-
-
-def _share(frees: Ints, short: Ints) -> float:
-    """Returns how much of the shortage the pod frees, added up over the resources that are short."""
-    lacking = short > 0
-    return float((np.minimum(frees[lacking], short[lacking]) / short[lacking]).sum())

@@ -15,6 +15,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from extender.offline.plan.cheapest import least_moves
 from extender.offline.plan.model import UNREACHABLE, Ints, RelaxedProblem
 from extender.table import PodInfo
 
@@ -72,19 +73,21 @@ class Solver:
     """A relaxed problem in HiGHS, from which solutions can be excluded one after another.
 
     The columns are: for each class and node, a binary number for each pod that may be evicted; the number of new pods
-    of the class on each node; and the number of pods to place that have room. A pod of high priority costs more, but
-    always less than one more eviction.
+    of the class on each node; and the number of pods to place that have room. If the problem is asked for as a whole, a
+    pod of high priority costs more, but always less than one more eviction.
 
-    Unless the problem is asked for as a whole, what cannot matter for `most_moves` evictions is left out: a node if
-    more evictions than that would be needed to make room on it for a pod that has to go somewhere; for an evicted pod
-    on another node than those of the pods to place, these evictions come on top of theirs. And the class of an evicted
-    pod is left out if it has room on so many nodes that each pod of a plan can have one of its own.
+    Else all pods cost the same, which is proved sooner, and what cannot matter for `most_moves` evictions is left out:
+    a node if more evictions than that would be needed to make room on it for a pod that has to go somewhere; for an
+    evicted pod on another node than those of the pods to place, these evictions come on top of theirs. And the class of
+    an evicted pod is left out if it has room on so many nodes that each pod of a plan can have one of its own.
 
     Args:
         levels: the priorities of the pods to place, from the highest.
         most_moves: the most evictions; None for any number.
         is_whole: True to leave nothing out. Otherwise solutions with evictions that make no room are missing, which
             matters only once a solution is excluded: the scheduler's other rules may need such an eviction.
+        places_all: True if only solutions matter that place everything, so that more can be left out. Then ask `solve`
+            for nothing else.
         has_first_move: True to leave solutions out in which no evicted pod goes to a node that has room for it before
             the first eviction. So pods that could only change places at the same moment do not.
     """
@@ -97,6 +100,7 @@ class Solver:
         most_moves: int | None = None,
         *,
         is_whole: bool = True,
+        places_all: bool = False,
         has_first_move: bool = False,
     ) -> None:
         import highspy
@@ -116,7 +120,7 @@ class Solver:
         self._classes = problem.classes
         priorities = sorted({info.priority for each in problem.classes for _, info in each.all_movers})
         self._ranks = {priority: rank * _MOST_RANKS // len(priorities) for rank, priority in enumerate(priorities)}
-        self._most_rank = max(self._ranks.values(), default=0)
+        self._most_rank = max(self._ranks.values(), default=0) if is_whole else 0
         self._unit = 1 + self._most_rank * _COUNTED_MOVES
         self._costs: list[float] = []
         self._uppers: list[float] = []
@@ -132,7 +136,8 @@ class Solver:
         self._start: NDArray[np.float64] | None = None
         self.most: list[int] = []
         """How many pods have room at most, by priority, as far as the last call of `solve` has proved it."""
-        self._add_columns(UNREACHABLE - 1 if is_whole or most_moves is None else most_moves, is_whole=is_whole)
+        most = UNREACHABLE - 1 if is_whole or most_moves is None else most_moves
+        self._add_columns(most, is_whole=is_whole, places_all=places_all)
         rows = list(self._rows(most_moves))
         rows.append(
             (
@@ -158,16 +163,16 @@ class Solver:
         self._uppers.append(upper)
         return len(self._costs) - 1
 
-    def _add_columns(self, most: int, *, is_whole: bool) -> None:
+    def _add_columns(self, most: int, *, is_whole: bool, places_all: bool) -> None:
         problem = self._problem
         freed = problem.freed()
-        near = self._near(most, is_whole=is_whole)
+        near = self._near(most, is_whole=is_whole, places_all=places_all)
         useful = np.any([(self._fewest[number] > 0) & each for number, each in near.items()], axis=0)
         for number, pods in enumerate(self._classes):
             may_leave = is_whole or number not in near or near[number].any()
             for place, infos in pods.movers.items():
                 if (is_whole or useful[place]) and may_leave:
-                    cost = self._unit + self._ranks[infos[0].priority]
+                    cost = self._unit + min(self._ranks[infos[0].priority], self._most_rank)
                     self._evictions[number, place] = [self._column(cost, 1) for _ in infos]
         for number in sorted(near):
             pods = self._classes[number]
@@ -178,28 +183,42 @@ class Solver:
             if pods.targets:
                 self._placed[number] = self._column(0, pods.targets)
 
-    def _near(self, most: int, *, is_whole: bool) -> dict[int, NDArray[np.bool_]]:
+    def _near(self, most: int, *, is_whole: bool, places_all: bool) -> dict[int, NDArray[np.bool_]]:
         """Returns the nodes on which pods may arrive, for each class whose arrivals are counted.
 
-        A pod to place may arrive where at most `most` evictions are needed for it. At least as many evictions as the
-        cheapest of these nodes needs are for the pods to place. The others may make room for evicted pods, elsewhere,
-        and what they spend there is not left for the pods that leave these nodes in turn.
+        A pod to place may arrive where at most `most` evictions are needed for it; if all are to be placed, together
+        with those that the others of its class need at least. What is left of `most` after these evictions may make
+        room for the pods that are evicted from its node, elsewhere, and what is spent there is not left for the pods
+        that leave these nodes in turn.
         """
         problem, near = self._problem, dict[int, NDArray[np.bool_]]()
         if is_whole:
             self._fewest = {number: problem.fewest(pods) for number, pods in enumerate(self._classes)}
             return {number: fewest < UNREACHABLE for number, fewest in self._fewest.items()}
+        needed = np.full(len(problem.nodes), UNREACHABLE)
+        least_of_all = 0
         for number, pods in enumerate(self._classes):
             if pods.targets:
-                self._fewest[number] = problem.fewest_exactly(pods, most)
-                near[number] = self._fewest[number] <= most
-        is_target = np.any([(self._fewest[number] > 0) & each for number, each in near.items()], axis=0)
-        beside = most - min((int(self._fewest[number].min()) for number in near), default=0)
-        arriving = sum(each.targets for each in self._classes) + 2 * most
-        left = np.where(is_target, beside, -1)
+                if places_all:
+                    least = least_moves(problem, pods, most + 1)
+                    fewest = least.on_node[0]
+                    problem.improve(fewest, np.flatnonzero(least.with_node() <= most).tolist(), pods, most, 1)
+                    total = least.with_node()
+                    least_of_all = max(least_of_all, least.total[-1])
+                else:
+                    total = fewest = problem.fewest_exactly(pods, most)
+                self._fewest[number] = fewest
+                near[number] = total <= most
+                needed = np.minimum(needed, np.where(fewest > 0, total, UNREACHABLE))
+        is_target = needed <= most
+        targets = sum(each.targets for each in self._classes)
+        # An evicted pod goes beside a pod to place only if another node has evictions, too: its own.
+        is_shared = is_target if targets > 1 else needed < most
+        arriving = targets + 2 * most
+        left = np.where(is_target, most - np.maximum(needed, least_of_all), -1)
         leaving = [number for number, each in enumerate(self._classes) if problem.places_with_room(each) < arriving]
         budgets: dict[int, int] = {}
-        is_growing = beside >= 0
+        is_growing = bool((left >= 0).any())
         while is_growing:
             is_growing = False
             for number in leaving:
@@ -210,7 +229,7 @@ class Solver:
                 if number not in self._fewest:
                     self._fewest[number] = problem.fewest(self._classes[number])
                 fewest = self._fewest[number]
-                reached = (fewest <= budget) | (is_target & (fewest < most))
+                reached = (fewest <= budget) | (is_shared & (fewest < most))
                 near[number] = near.get(number, False) | reached
                 spent = np.where((fewest > 0) & (fewest <= budget), budget - fewest, -1)
                 left = np.maximum(left, spent)
@@ -270,11 +289,11 @@ class Solver:
         pods, fewest = self._classes[number], self._fewest[number]
         count = pods.targets + min(most, sum(map(len, pods.movers.values())))
         if count <= _MOST_COUNTED:
-            if pods.targets:
-                others = (self._problem.fewest_exactly(pods, most, many) / many for many in range(2, count + 1))
-            else:
-                others = (self._problem.fewest(pods, many) / many for many in range(2, count + 1))
-            shares = np.min([fewest, *others], axis=0)
+            others = [self._problem.fewest(pods, many) for many in range(2, count + 1)]
+            for many, needed in enumerate(others if pods.targets else (), start=2):
+                reachable = [place for place in self._arrivals[number] if needed[place] <= most]
+                self._problem.improve(needed, reachable, pods, most, many)
+            shares = np.min([fewest, *(needed / many for many, needed in enumerate(others, start=2))], axis=0)
             for place, column in self._arrivals[number].items():
                 if shares[place] > 0:
                     row = dict.fromkeys(on_node.get(place, ()), 1.0)
@@ -462,8 +481,11 @@ class Solver:
         return homes
 
     def _run(self, left_seconds: Callable[[], float]) -> None:
-        """Solves in another thread, so that signals reach the main thread: Ctrl-C, and the limit of a question."""
-        self._model.setOptionValue("time_limit", self._model.getRunTime() + max(left_seconds(), 0.01))
+        """Solves in another thread, so that signals reach the main thread: Ctrl-C, and the limit of a question.
+
+        HiGHS limits the time of each run, although its own run time is the sum of all runs.
+        """
+        self._model.setOptionValue("time_limit", max(left_seconds(), 0.01))
         thread = self._model.startSolve()
         try:
             while thread.is_alive():

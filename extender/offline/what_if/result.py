@@ -20,6 +20,7 @@ from extender.offline.answers import Documented, frame
 from extender.offline.devices import LeftOver, left_over, names
 from extender.offline.nodes import all_nodes
 from extender.offline.remarks import remarks_on
+from extender.offline.state import Amounts as Quantities
 from extender.offline.state import ClusterState
 from extender.offline.what_if.budgets import NOT_ALLOWED
 from extender.offline.what_if.scenario import Scenario, apply
@@ -138,14 +139,17 @@ def balance_of(state: ClusterState) -> Balance:
         {name: _share(requested[name].sum(), allocatable[name].sum()) for name in _MEASURED},
         {name: _deviation(requested[name], allocatable[name]) for name in _MEASURED},
         {name: _deviation(_by_zone(zones, requested[name]), _by_zone(zones, allocatable[name])) for name in _MEASURED},
-        fragmentation_of(state),
+        _fragmentation(resources),
         dict(sorted(by_node.items())),
     )
 
 
 def fragmentation_of(state: ClusterState) -> dict[str, float]:
     """Returns the share of the free resources that is on nodes without room for one more pod of average size."""
-    resources = state.resources()
+    return _fragmentation(state.resources())
+
+
+def _fragmentation(resources: Mapping[str, tuple[Quantities, Quantities]]) -> dict[str, float]:
     allocatable_pods, placed_pods = resources["pods"]
     pods = max(int(placed_pods.sum()), 1)
     full = allocatable_pods - placed_pods < 1

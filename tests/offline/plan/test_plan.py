@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from datetime import UTC, datetime
 from typing import Any
 
@@ -255,20 +256,23 @@ def test_too_few_moves_are_allowed() -> None:
     assert plan.reason == "2 moves would be needed at least, and no more than 1 may be made"
 
 
-DECEIVED = [
+TIED = make_pod("tied").req(cpu="2").owner("ReplicaSet", "tied-5d8f").node("a")
+BESIDE_TIED = [
     *(make_node(name).capacity(cpu="4", pods="10").label({ZONE: name}).obj() for name in "abc"),
-    make_pod("tied").req(cpu="2").owner("ReplicaSet", "tied-5d8f").node("a").node_selector({ZONE: "a"}).obj(),
     *(web(f"b{number}", "b", "1").obj() for number in range(2)),
-    *(make_pod(f"d{number}").req(cpu="1").owner("DaemonSet", "d").node("c").obj() for number in range(2)),
+    *(make_pod(f"d{number}").label(app="web").req(cpu="1").owner("DaemonSet", "d").node("c").obj() for number in "01"),
     BIG,
 ]
-"""One move seems to be enough on node a, but its pod cannot go elsewhere."""
+"""One move seems to be enough on node a, but its pod cannot go elsewhere; node b needs two."""
+DECEIVED = [*BESIDE_TIED, deepcopy(TIED).anti_affinity("kubernetes.io/hostname", labels={"app": "web"}).obj()]
 
 
 def test_sums_show_without_a_solver_that_a_plan_is_the_smallest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(solver, "is_installed", lambda: False)
     proved = planned(*NODES, web("w1", "a").obj(), web("w2", "b").obj(), web("w3", "c", "3").obj(), BIG)
     assert (proved.outcome, proved.smallest, proved.notes) == ("moves", True, [])
+    stuck = planned(*BESIDE_TIED, deepcopy(TIED).node_selector({ZONE: "a"}).obj())
+    assert (stuck.outcome, len(stuck.moves), stuck.smallest) == ("moves", 2, True)
     deceived = planned(*DECEIVED)
     assert (deceived.outcome, len(deceived.moves), deceived.smallest, deceived.bound) == ("moves", 2, False, 1)
     assert solver.MISSING in deceived.notes

@@ -7,12 +7,14 @@ from itertools import combinations
 
 import pytest
 
+import extender.offline.plan.search
 from extender import Cluster
 from extender.offline.manifests.templates import required_workload
 from extender.offline.plan.defrag import make_room, shape_of
 from extender.offline.plan.empty import empty
+from extender.offline.plan.findings import Score, SearchLimits
 from extender.offline.plan.movable import KeepRules
-from extender.offline.plan.search import SearchLimits, search
+from extender.offline.plan.search import search
 from extender.runtime.clock import ManualClock
 from tests.builders import make_pod
 from tests.offline.plan.generated import (
@@ -42,6 +44,26 @@ def test_plans_are_as_small_as_the_best_of_an_exhaustive_search() -> None:
         if ours != best or not found.is_complete or (found.proof is not None and best is not None):
             differing.append((seed, ours, best, found.proof))
     assert differing == []
+
+
+@pytest.mark.timeout(max(300, 4 * CASES))
+def test_what_is_proved_in_large_clusters_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There, the solver is asked about a part of the cluster only, and not all orders of evictions are tried."""
+    pytest.importorskip("highspy")
+    monkeypatch.setattr(extender.offline.plan.search, "_MOST_NODES_AT_ONCE", 0)
+    wrong: list[object] = []
+    for seed in range(30, 30 + CASES // 2):
+        objects, targets = with_more_targets(generated(seed), seed)
+        cluster = Cluster.from_objects(objects)
+        found = search(cluster._state, targets, [], KeepRules(), SearchLimits(1000), ManualClock(NOW.timestamp()))
+        score = best_score(objects, targets)
+        ours = found.plan.score if found.plan is not None else Score((), 0)
+        places_all = score.placed == tuple(found.levels.values())
+        if ours > score or (found.is_complete and ours != score) or tuple(found.at_most) < score.placed:
+            wrong.append((seed, ours, score, found.at_most))
+        if places_all and (found.proof is not None or found.bound > -score.moves):
+            wrong.append((seed, found.proof, found.bound, score))
+    assert wrong == []
 
 
 @pytest.mark.timeout(max(300, 4 * CASES))
