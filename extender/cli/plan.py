@@ -81,7 +81,7 @@ _MANIFESTS = (".yaml", ".yml", ".json", ".gz")
     default=10,
     show_default=True,
     metavar="SECONDS",
-    help="how long to search; then the best plan so far is printed",
+    help="how long to search, if --timeout allows it; then the best plan so far is printed",
 )
 @SEED_OPTION
 @switch("--script", help="print a shell script that carries the moves out with kubectl, for review")

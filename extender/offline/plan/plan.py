@@ -201,7 +201,7 @@ def plan(
     limits = SearchLimits(seconds, most)
     is_changed = room_for is not None or any(isinstance(each, Workload) for each in pods)
     base = state.copy() if is_changed else state
-    notes = [f"keep {each}: the cluster has no such pod" for each in keeping_nothing(keep, base)]
+    notes = [f"keep {each}: no pod is in such a namespace or has such labels" for each in keeping_nothing(keep, base)]
     if is_emptying:
         names = nodes_to_choose_from(base, empty_nodes, empty_count)
         chosen, found = empty(base, names, empty_count or len(names), rules, limits, clock, seed)
@@ -428,13 +428,14 @@ def _level(level: PlannedPriority) -> Sequence[str]:
 
 
 def _steps(moves: Sequence[Move]) -> Iterator[Sequence[str]]:
-    """Yields a table of the moves, with a column for each kind of cordon of single steps if there are any."""
-    cordons = {
+    """Yields a table of the moves, with a column for each of the things that only some moves need, if any does."""
+    columns: dict[str, Sequence[Sequence[str]]] = {
         "CORDONED FOR THIS STEP": [move.cordoned for move in moves],
         "AFTER UNCORDONING": [move.uncordoned for move in moves],
         "THEN UNCORDON": [move.released for move in moves],
+        "THEN PLACED": [[f"{each.pod} on {each.node}" for each in move.placements] for move in moves],
     }
-    shown = {title: column for title, column in cordons.items() if any(column)}
+    shown = {title: column for title, column in columns.items() if any(column)}
     yield "STEP", "EVICT", "FROM", "NEW NODE", *shown
     for number, move in enumerate(moves):
         more = [", ".join(column[number]) for column in shown.values()]

@@ -158,7 +158,7 @@ compare() {
 # Waits until a pod that the plan places has a node. Arguments: namespace, pod, the planned node.
 expect() {
   local found node
-  wait_until "pod $1/$2 gets no node, although all moves are done: see kubectl describe pod -n $1 $2" has_node "$1" "$2"
+  wait_until "pod $1/$2 gets no node, although it has room now: see kubectl describe pod -n $1 $2" has_node "$1" "$2"
   found=$(describe "$1" "$2")
   [ -n "$found" ] || { say "pod $1/$2 is gone"; return 0; }
   read -r _ node _ <<< "$found"
@@ -201,15 +201,25 @@ def script(
     for each in moves:
         yield from _move(each, evicted[each.pod])
     yield "uncordon $cordoned"
-    yield from (f"expect {join([*each.pod.split('/'), each.node])}" for each in waiting)
+    placed = {each.pod for move in moves for each in move.placements}
+    yield from (_expect(each) for each in waiting if each.pod not in placed)
     yield '[ "$moved" -gt 0 ] || say "no pod was moved: does kubectl talk to the cluster of the plan?"'
     yield from (printable(f"# Create pod {each.pod} now; planned: on {each.node}.") for each in created)
 
 
 def _move(move: Move, pod: Pod) -> Iterator[str]:
-    """Yields the lines that move one pod; some nodes are cordoned for this step only, so that it goes to its target."""
+    """Yields the lines that move one pod; some nodes are cordoned for this step only, so that it goes to its target.
+
+    A waiting pod that the plan places in this step must have its node before the next pod is evicted. Otherwise a later
+    replacement may take the room, because kube-scheduler tries new pods before those that wait for their backoff.
+    """
     file = f"{pod.namespace}.{pod.name}.yaml" if pod.controller is None else ""
     yield from (f"cordon {quote(name)}" for name in move.cordoned)
     yield f"move {join([pod.namespace, pod.name, move.source, move.target, ' '.join(move.uncordoned), file])}"
     if released := [*move.cordoned, *move.released]:
         yield f"uncordon {join(released)}"
+    yield from map(_expect, move.placements)
+
+
+def _expect(placement: Placement) -> str:
+    return f"expect {join([*placement.pod.split('/'), placement.node])}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -20,7 +21,7 @@ from extender.offline.answers import Documented
 from extender.offline.explain.pod_terms import with_cordon
 from extender.offline.state import ClusterState
 from extender.offline.what_if import budgets
-from extender.offline.what_if.simulation import Eviction, Simulation
+from extender.offline.what_if.simulation import Eviction, Placement, Simulation
 from extender.offline.workloads import in_order
 from extender.table import PodInfo
 
@@ -40,6 +41,7 @@ class Move(Documented, frozen=True):
         cordoned: the nodes that are cordoned during this step only, because the scheduler could place the replacement
             there instead.
         released: the nodes that are uncordoned after this step, so that the scheduler places waiting pods there.
+        placements: the waiting pods that the scheduler places in this step. The next step begins when they have nodes.
     """
 
     pod: str
@@ -48,6 +50,7 @@ class Move(Documented, frozen=True):
     uncordoned: Sequence[str] = ()
     cordoned: Sequence[str] = ()
     released: Sequence[str] = ()
+    placements: Sequence[Placement] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,16 +134,20 @@ class PlanTrial:
         self._now = now
         self._held: dict[str, Node] = {}
         """The nodes that are cordoned for moves, as they were before."""
+        self._waiting = [info.pod.key for info in state.pending]
+        """The pods without a node after the last move."""
 
     def copy(self) -> PlanTrial:
         return self.branch(self.state.copy())
 
     def branch(self, state: ClusterState | None = None) -> PlanTrial:
         """Returns a trial after the same moves, on this cluster or on a copy of it."""
-        twin = PlanTrial(state or self.state, self._seed, self._now)
+        twin = copy(self)
+        twin.state = state or self.state
         twin.moves = list(self.moves)
         twin.steps = list(self.steps)
         twin._held = dict(self._held)
+        twin._waiting = list(self._waiting)
         return twin
 
     @property
@@ -149,9 +156,14 @@ class PlanTrial:
         return list(self._held)
 
     def situation(self) -> object:
-        """Returns all that decides what further moves do: where pods are, which moved, and what is cordoned."""
-        places = frozenset((key, info.pod.node_name) for key, info in self.state.infos.items())
-        return places, frozenset(move.pod for move in self.moves), frozenset(self._held)
+        """Returns all that decides what further moves do: where moved pods are, which pods wait, and what is cordoned.
+
+        Two trials that began with the same cluster differ in nothing else.
+        """
+        infos = self.state.infos
+        moved = frozenset((move.pod, infos[move.pod].pod.node_name) for move in self.moves)
+        placed = frozenset((each.pod, each.node) for move in self.moves for each in move.placements)
+        return moved, placed, frozenset(self._held)
 
     def evict(self, key: str, target: str | None = None) -> None:
         """Evicts the pod `namespace/name`, whose replacement the scheduler places.
@@ -189,7 +201,14 @@ class PlanTrial:
             raise MoveRefused(f"pod {key} goes to {placed_on} instead of {target or 'another node'}")
         self._uncordon(cordoned)
         self.steps.append(DirectedMove(key, target))
-        self.moves.append(Move(key, source, placed_on, uncordoned, tuple(cordoned)))
+        self.moves.append(Move(key, source, placed_on, uncordoned, tuple(cordoned), placements=self._new_placements()))
+
+    def _new_placements(self) -> Sequence[Placement]:
+        """Returns the pods that have waited until the last call, and that have a node now."""
+        still = set(self.unplaced(self._waiting))
+        placed = [key for key in self._waiting if key not in still]
+        self._waiting = [key for key in self._waiting if key in still]
+        return tuple([Placement(key, self.state.infos[key].pod.node_name) for key in placed])
 
     def _cordon_others(self, key: str, target: str) -> dict[str, Node]:
         """Cordons the nodes that the scheduler could choose instead of `target`; returns them as they were before.
@@ -219,7 +238,10 @@ class PlanTrial:
         """
         released = self._release([name for name in self._held if name in names])
         if released:
-            self.moves[-1] = msgspec.structs.replace(self.moves[-1], released=(*self.moves[-1].released, *released))
+            last, placements = self.moves[-1], self._new_placements()
+            self.moves[-1] = msgspec.structs.replace(
+                last, released=(*last.released, *released), placements=(*last.placements, *placements)
+            )
             self.steps[-1] = replace(self.steps[-1], released=(*self.steps[-1].released, *released))
 
     def finish(self, created: Sequence[PodInfo]) -> None:
@@ -228,6 +250,8 @@ class PlanTrial:
         Raises:
             MoveRefused: the scheduler preempts a pod.
         """
+        if self.moves and not self._held:  # the end of the last move is the end of the plan
+            self.moves[-1] = msgspec.structs.replace(self.moves[-1], released=(), placements=())
         self._release(list(self._held))
         if created:
             with self._scheduling() as simulation:

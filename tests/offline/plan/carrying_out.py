@@ -36,7 +36,9 @@ class Rehearsal:
     """Carries one case out.
 
     Attributes:
-        counts: what was carried out: "plans", "moves", and "ties", which are pods on an equally good node.
+        counts: what was carried out: "plans", "moves", of these "directed" ones, which cordon other nodes, and
+            "released" ones, which uncordon nodes before the last move; and "ties", which are pods on an equally good
+            node.
     """
 
     def __init__(self, plane: ControlPlane, case: LiveCase) -> None:
@@ -148,8 +150,8 @@ class Rehearsal:
         return True
 
     def _move(self, move: Move, held: set[str], where: str) -> bool:
-        """Carries one move out as docs/plan.md says; returns False if the pod has gone elsewhere, to an equal node."""
-        self.counts["moves"] += 1
+        """Carries one move out as docs/plan.md says; returns False if a pod has gone elsewhere, to an equal node."""
+        self.counts += Counter(moves=1, directed=bool(move.cordoned), released=bool(move.released))
         if move.source not in held:
             held.add(move.source)
             self._cordon([move.source])
@@ -169,12 +171,21 @@ class Rehearsal:
         self._until(lambda: bool(replacements()), f"the replacement of {move.pod} is placed in {where}")
         [new] = replacements()
         self._uncordon(move.cordoned)
-        if _node(new) == move.target:
-            self._uncordon(move.released)
-            held -= set(move.released)
-            return True
-        self._check_tied({_key(new): _node(new)}, f"{where}: {move}")
-        return False
+        if _node(new) != move.target:
+            self._check_tied({_key(new): _node(new)}, f"{where}: {move}")
+            return False
+        self._uncordon(move.released)
+        held -= set(move.released)
+        expected = {each.pod: each.node for each in move.placements}
+
+        def actual() -> dict[str, str]:
+            return {_key(pod): _node(pod) for pod in self._pods if _key(pod) in expected}
+
+        self._until(lambda: all(actual().values()), f"{list(expected)} are placed in {where}")
+        if (placed := actual()) != expected:
+            self._check_tied(placed, f"{where}: {move}")
+            return False
+        return True
 
     def _evict(self, pod: Object, where: str) -> None:
         metadata = {"name": pod["metadata"]["name"], "namespace": self._case.namespace}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
@@ -71,11 +71,65 @@ class LiveCase:
 
 
 def live_cases(seed: int) -> Iterator[LiveCase]:
-    """Yields cases without end, of which each needs moves."""
+    """Yields cases without end, of which each needs moves; of ten, one directs a pod, and one releases a node early."""
     for attempt in count():
-        case = generated(Random(f"{seed}/{attempt}"), f"case-{attempt}")
+        made = {3: needing_direction, 7: needing_release}.get(attempt % 10, generated)
+        case = made(Random(f"{seed}/{attempt}"), f"case-{attempt}")
         if case.needs_moves():
             yield case
+
+
+def needing_direction(random: Random, namespace: str) -> LiveCase:
+    """Returns a case in which the scheduler would place a replacement on the node that the second target needs."""
+    size, own = random.randint(4, 8), random.randint(1, 3)
+    case = LiveCase(namespace, waits=random.random() < 0.5)
+    source, tight, roomy = _add_nodes(case, [size, size, size])
+    _add_replica(case, "app-a", own, source)
+    _add_staying(case, size - own, tight)
+    first = _target(case, 0, random.randint(size - own + 1, size)).label(role="first").node_selector({HOSTNAME: source})
+    second = _target(case, 1, size).node_selector({HOSTNAME: roomy}).affinity(ZONE, labels={"role": "first"})
+    case.targets = [first.obj(), second.obj()]
+    return case
+
+
+def needing_release(random: Random, namespace: str) -> LiveCase:
+    """Returns a case in which the first target would take the only node of the second one if both were free at once."""
+    size = random.randint(4, 8)
+    room = random.randint(2, size - 1)
+    case = LiveCase(namespace)
+    wanted, other, *homes = _add_nodes(case, [size + 1, size, size, size])
+    for app, node, home in (("app-a", wanted, homes[0]), ("app-b", other, homes[1])):
+        _add_replica(case, app, random.randint(2, room), node, home)
+        _add_staying(case, size - room, home)
+    case.targets = [_target(case, 0, size).obj(), _target(case, 1, size).node_selector({HOSTNAME: wanted}).obj()]
+    return case
+
+
+def _add_nodes(case: LiveCase, sizes: Sequence[int]) -> Sequence[str]:
+    names = [f"{case.namespace}-n{number}" for number in range(len(sizes))]
+    for name, cpu in zip(names, sizes, strict=True):
+        case.nodes.append(make_node(name).capacity(cpu=str(cpu), memory="16Gi").label({ZONE: "a"}).obj())
+    return names
+
+
+def _add_replica(case: LiveCase, app: str, cpu: int, node: str, home: str = "") -> None:
+    """Adds a pod of a ReplicaSet; its replacement has to go to `home`, if that is given."""
+    template = make_pod(app, case.namespace).label(app=app).req(cpu=str(cpu))
+    if home:  # a selector does not concern a pod that has a node
+        template.node_selector({HOSTNAME: home})
+    pod = copy.deepcopy(template).node(node).obj()
+    pod["metadata"] |= {"name": f"{app}-0", "uid": f"pod-{app}-0"}
+    case.pods.append(pod)
+    case.controllers.append(_controller("ReplicaSet", app, case.namespace, 1, template, has_volumes=False))
+
+
+def _add_staying(case: LiveCase, cpu: int, node: str) -> None:
+    pod = make_pod(f"agent-{node}", case.namespace).label(app="agent").req(cpu=str(cpu)).node(node)
+    case.pods.append(pod.owner("DaemonSet", "agent").obj())
+
+
+def _target(case: LiveCase, number: int, cpu: int) -> PodBuilder:
+    return make_pod(f"target-{number}", case.namespace).label(app="target").req(cpu=str(cpu)).priority_class("patient")
 
 
 def generated(random: Random, namespace: str) -> LiveCase:

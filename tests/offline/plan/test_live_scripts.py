@@ -143,6 +143,7 @@ class Stage:
                 stdout=file,
                 stderr=file,
                 start_new_session=True,
+                preexec_fn=_heed_interrupts,
             )
             try:
                 self._watch(process, log, interrupted_at)
@@ -172,6 +173,11 @@ class Stage:
                 elif pod["spec"].get("nodeName") and not _is_ready(pod) and is_ready:
                     ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
                     self.plane.client.patch("Pod", name, {"status": ready}, subresource="status")
+
+
+def _heed_interrupts() -> None:
+    """Undoes that a shell lets the commands which it starts in the background ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _is_ready(pod: Object) -> bool:
@@ -267,6 +273,24 @@ def _chain() -> Case:
     return Case([*(node(name, 4) for name in "abc"), *placed, *controllers, big])
 
 
+def _directed() -> Case:
+    """kube-scheduler would place the replacement on c, where a member of the group needs the room."""
+    members = [pod(f"member-{on}", 4).group("gang").node_selector(host=on).obj() for on in "ac"]
+    nodes = [node("a", 4), node("b", 4), node("c", 4), busy("b", 1)]
+    mover = [pod("web-x", 3, "web").node("a").obj(), replicas("ReplicaSet", 1, pod("web", 3))]
+    return Case([*nodes, make_pod_group("gang", 2), *mover, *members], ("default/member-a", "default/member-c"))
+
+
+def _released() -> Case:
+    """Once both nodes are free, kube-scheduler would place the first pod on a, the only node for the second one."""
+    moved = [("web", "a", "c"), ("api", "b", "d")]
+    placed = [pod(f"{app}-x", 2, app).node_selector(host=to).node(on).obj() for app, on, to in moved]
+    controllers = [replicas("ReplicaSet", 1, pod(app, 2).node_selector(host=to)) for app, _, to in moved]
+    nodes = [node("a", 5), node("b", 4), node("c", 4), node("d", 4), busy("c", 2), busy("d", 2)]
+    waiting = [pod("first", 4).obj(), pod("second", 4).node_selector(host="a").obj()]
+    return Case([*nodes, *placed, *controllers, *waiting], ("default/first", "default/second"))
+
+
 def _emptied_node() -> Case:
     placed = [pod("web-x", 2, "web").node("a").obj(), pod("db-0", 1, "db").node("a").obj()]
     controllers = [replicas("ReplicaSet", 1, pod("web", 2)), replicas("StatefulSet", 1, pod("db", 1))]
@@ -282,6 +306,8 @@ CASES = {
     "a chain": _chain,
     "an emptied node": _emptied_node,
     "a budget": _budget,
+    "a directed pod": _directed,
+    "a node released early": _released,
 }
 
 
@@ -291,6 +317,8 @@ def test_a_script_leaves_every_pod_where_the_plan_says(stage: Stage, case: Calla
     stage.prepare(*made.objects)
     plan = stage.planned(*made.targets, **made.options)
     expected = _expected(stage, plan)
+    assert case is not _directed or plan.moves[0].cordoned == ("c",)
+    assert case is not _released or plan.moves[0].released == ("b",)
     if case is _budget:
         stage.is_ready = lambda output: _WAITS in output
     ended = stage.run(plan.to_script())

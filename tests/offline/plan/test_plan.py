@@ -16,6 +16,7 @@ from extender.offline.plan.defrag import Room
 from extender.offline.plan.plan import as_text
 from extender.offline.plan.plan import plan as find_plan
 from extender.offline.plan.trial import MoveRefused, PlanTrial
+from extender.offline.what_if.simulation import Placement
 from extender.runtime.clock import ManualClock
 from tests.builders import (
     ZONE,
@@ -387,8 +388,8 @@ def test_the_script_uses_the_cluster_that_it_is_given() -> None:
 
 def test_a_move_is_named_in_the_document() -> None:
     plan = planned(*NODES, web("w1", "a").obj(), web("w2", "b").obj(), web("w3", "c", "3").obj(), BIG)
-    cordons: dict[str, list[str]] = {"uncordoned": [], "cordoned": [], "released": []}
-    assert plan.to_dict()["moves"] == [{"pod": "default/w1", "source": "a", "target": "b", **cordons}]
+    rest: dict[str, list[str]] = {"uncordoned": [], "cordoned": [], "released": [], "placements": []}
+    assert plan.to_dict()["moves"] == [{"pod": "default/w1", "source": "a", "target": "b", **rest}]
     assert plan.moves == [Move("default/w1", "a", "b")]
 
 
@@ -413,10 +414,34 @@ def test_a_pod_cannot_be_directed_to_a_node_without_room() -> None:
 
 def test_the_nodes_that_are_cordoned_for_a_step_are_shown_and_in_the_script() -> None:
     plan = planned(*NODES, web("w1", "a").obj(), web("w2", "b").obj(), web("w3", "c", "3").obj(), BIG)
-    directed = replace(plan, moves=[Move("default/w1", "a", "b", cordoned=("c",), released=("a",))])
-    title = next(line for line in as_text(directed) if line.startswith("STEP"))
-    assert title.split("  ")[-2:] == ["CORDONED FOR THIS STEP", "THEN UNCORDON"]
-    assert commands(directed)[:3] == ["cordon c", "move default w1 a b '' ''", "uncordon c a"]
+    move = Move("default/w1", "a", "b", cordoned=("c",), released=("a",), placements=plan.placements)
+    directed = replace(plan, moves=[move])
+    title, row = [line for line in as_text(directed) if line.startswith(("STEP", "1  "))]
+    assert title.split("  ")[-3:] == ["CORDONED FOR THIS STEP", "THEN UNCORDON", "THEN PLACED"]
+    assert row.endswith("default/big on a")
+    assert commands(directed) == [
+        "cordon c",
+        "move default w1 a b '' ''",
+        "uncordon c a",
+        "expect default big a",
+        "uncordon $cordoned",
+    ]
+
+
+def test_waiting_pods_that_a_step_places_are_part_of_it() -> None:
+    """The first pod would take node a, the only one for the second, if both nodes were free at the end."""
+    pytest.importorskip("highspy")
+    wide = make_node("a").capacity(cpu="5", pods="10").label({ZONE: "a"}).obj()
+    full = [daemon(f"d{node}", node).obj() for node in "cd"]
+    homes = [make_node(name).capacity(cpu="4", pods="10").label({ZONE: name}).obj() for name in "bcd"]
+    movers = [web("w1", "a").node_selector({ZONE: "c"}).obj(), web("w2", "b").node_selector({ZONE: "d"}).obj()]
+    waiting = [make_pod("first").req(cpu="4").obj(), make_pod("second").req(cpu="4").node_selector({ZONE: "a"}).obj()]
+    plan = planned(wide, *homes, *full, *movers, *waiting, pods=("default/first", "default/second"))
+    assert plan.moves == [
+        Move("default/w2", "b", "d", released=("b",), placements=(Placement("default/first", "b"),)),
+        Move("default/w1", "a", "c"),
+    ]
+    assert commands(plan)[1:3] == ["uncordon b", "expect default first b"]
 
 
 def test_a_node_is_emptied_and_stays_cordoned() -> None:
