@@ -25,6 +25,7 @@ from extender.offline.explain import overview
 from extender.offline.explain.explanation import Explanation, written_about
 from extender.offline.explain.group import explain_group
 from extender.offline.nodes import all_nodes, one_node
+from extender.offline.plan.quick import find_moves
 from extender.offline.recording.reading import Recording
 from extender.offline.rendering import NodeMap, SiteLinks, by_free_resource, by_verdict
 from extender.offline.state import ClusterState
@@ -113,7 +114,8 @@ def pending(look: Look, _: Arguments, choices: Choices) -> Document:
 
 def pod(look: Look, arguments: Arguments, _: Choices) -> Document:
     """Returns Explanation.to_dict for the pod in `arguments`. Raises UnknownPod if the cluster has no such pod."""
-    return Explanation(look.state, look.state.info(_required(arguments, "pod")).pod).to_dict()
+    found = look.state.info(_required(arguments, "pod")).pod
+    return Explanation(look.state, found, find_moves=find_moves).to_dict()
 
 
 def group(look: Look, arguments: Arguments, _: Choices) -> Document:

@@ -351,9 +351,10 @@ def _status(explanations: Sequence[Explanation]) -> int:
 
 def _explanations(state: ClusterState, key: str, workloads: Sequence[Workload]) -> Iterable[Explanation]:
     from extender.offline.explain.explanation import Explanation, explain_workload
+    from extender.offline.plan.quick import find_moves
 
     if key:
-        yield Explanation(state, known_pod(state, key))
+        yield Explanation(state, known_pod(state, key), find_moves=find_moves)
     for workload in workloads:
         yield explain_workload(state, workload)
 

@@ -31,6 +31,7 @@ from extender.offline.explain.overview import pending
 from extender.offline.manifests.templates import Workload, read_workloads
 from extender.offline.nodes import node_usage
 from extender.offline.plan.plan import plan
+from extender.offline.plan.quick import find_moves
 from extender.offline.what_if.capacity import capacity
 from extender.offline.what_if.comparison import compare
 from extender.offline.what_if.result import simulate
@@ -144,7 +145,8 @@ class Tools:
         """Explains why a pod is pending or where it would be placed, and the smallest changes that would let it run."""
         key = pod_key(pod, self._source.default_namespace())
         state, unread = self._source.load(namespace=key.partition("/")[0], needs_nodes=False)
-        return _document(DocumentKind.EXPLANATION, Explanation(state, known_pod(state, key), unread).to_dict())
+        explanation = Explanation(state, known_pod(state, key), unread, find_moves=find_moves)
+        return _document(DocumentKind.EXPLANATION, explanation.to_dict())
 
     def explain_manifest(self, manifest: Manifest) -> Document:
         """Explains where the first pod of a manifest would be placed, or why it would be pending; creates nothing."""

@@ -22,6 +22,7 @@ from extender.offline.manifests.templates import Workload, required_workload
 from extender.offline.nodes import NodeUsage, node_usage
 from extender.offline.plan.findings import SEARCH_SECONDS
 from extender.offline.plan.plan import MovePlan, plan
+from extender.offline.plan.quick import find_moves
 from extender.offline.state import ClusterState
 from extender.offline.what_if.capacity import MOST_PODS, Capacity, capacity
 from extender.offline.what_if.comparison import Comparison, compare
@@ -170,7 +171,7 @@ class Cluster:
         Takes the same forms of `pod` as `decide`, and raises the same errors.
         """
         admitted = self._admitted(pod)
-        return Explanation(self._state, admitted.pod, admitted.notes)
+        return Explanation(self._state, admitted.pod, admitted.notes, find_moves=find_moves)
 
     def _admitted(self, pod: Pod | Mapping[str, Any] | str) -> Admitted:
         return self._state.admit(self.pod(pod) if isinstance(pod, str) else pod)

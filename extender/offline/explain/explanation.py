@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -113,6 +113,9 @@ class Explained(Documented, frozen=True):
         condition: what the pod's scheduler wrote, if it contradicts the verdict.
         devices: the devices that its claims get on the chosen node, as `driver/pool/device`.
         plan: the command that searches for moves of other pods, if such moves may let the pod run; else null.
+        moves: the number of moves of a plan that a short search has carried out on a copy of the cluster; null if it
+            has found none.
+        least_moves: no plan has fewer moves, as far as sums show it; null without `plan`.
     """
 
     pod: str
@@ -131,6 +134,24 @@ class Explained(Documented, frozen=True):
     changes: Sequence[ChangeDocument]
     devices: Sequence[str] = ()
     plan: str | None = None
+    moves: int | None = None
+    least_moves: int | None = None
+
+
+class KnownMoves(NamedTuple):
+    """The answer of a short search for moves that let a pod run.
+
+    Attributes:
+        enough: the number of moves of a plan that was carried out; None if none was found.
+        least: no plan has fewer moves.
+    """
+
+    enough: int | None
+    least: int
+
+
+MoveSearch = Callable[[ClusterState, str], KnownMoves | None]
+"""Searches for moves that let the pod `namespace/name` run; returns None if it proves that there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,9 +206,14 @@ class Explanation:
         notes: Sequence[str] = (),
         groups: GroupVerdicts | None = None,
         nodes: Sequence[str] | None = None,
+        find_moves: MoveSearch = lambda state, key: KnownMoves(None, 1),  # noqa: ARG005  it searches nothing
     ) -> None:
-        """Judges the pod on `nodes` (None: all nodes). `groups` caches the verdicts on pod groups."""
+        """Judges the pod on `nodes` (None: all nodes). `groups` caches the verdicts on pod groups.
+
+        `find_moves` is `offline.plan.quick.find_moves`, which builds on this module; without it, `moves` has no number.
+        """
         self._state = state
+        self._find_moves = find_moves
         self._is_bound = bool(pod.node_name)
         self.decision = state.engine.decide(pod, nodes)
         self.pod = self.decision.pod
@@ -237,18 +263,23 @@ class Explanation:
         with known_so_far(lambda: f"the search for changes has not ended, but the verdict is known: {self.message}"):
             return suggested_changes(self._state, self.pod)
 
-    @cached_property
+    @property
     def plan(self) -> str | None:
-        """The command that searches for moves of other pods that let this pod run; None if none seem to help.
+        """The command that searches for moves of other pods that let this pod run; None if none seem to help."""
+        return None if self.moves is None else f"extender plan {self.pod.key}"
 
-        It is given if the removal of pods with a controller would let the pod run, the cluster has room in total, and
-        the scheduler would not preempt a pod.
+    @cached_property
+    def moves(self) -> KnownMoves | None:
+        """The result of a short search for moves of other pods that let this pod run; None if none seem to help.
+
+        There is a search if the removal of pods with a controller would let the pod run, the cluster has room in total,
+        and the scheduler would not preempt a pod.
         """
         waits = self.pod.key in self._state.infos and not (self._is_bound or self.is_excluded or self.group)
         preempts = self.decision.preemption is not None and self.decision.preemption.nominated_node is not None
         if not waits or preempts or not may_help(self._state, self.pod, self.changes):
             return None
-        return f"extender plan {self.pod.key}"
+        return self._find_moves(self._state, self.pod.key)
 
     @cached_property
     def waterfall(self) -> Waterfall | None:
@@ -287,6 +318,7 @@ class Explanation:
     def to_dict(self, *, changes: bool = True) -> dict[str, Any]:
         """Returns the documented form, ready for JSON: see docs/why-pending.md."""
         decision = self.decision
+        moves = self.moves if changes else None
         return Explained(
             pod=self.pod.key,
             fits=self.fits,
@@ -304,6 +336,8 @@ class Explanation:
             changes=[change_document(change) for change in self.changes] if changes else [],
             devices=chosen_devices(self.decision.outcome),
             plan=self.plan if changes else None,
+            moves=moves.enough if moves else None,
+            least_moves=moves.least if moves else None,
         ).to_dict()
 
     def to_frame(self) -> pd.DataFrame:

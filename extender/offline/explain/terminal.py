@@ -6,7 +6,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
-from extender.offline.explain.explanation import Explanation, FilterVerdict, Waterfall, totals, victims, weighted_scores
+from extender.offline.explain.explanation import (
+    Explanation,
+    FilterVerdict,
+    KnownMoves,
+    Waterfall,
+    totals,
+    victims,
+    weighted_scores,
+)
 from extender.offline.explain.group import EvictedUnit, GroupExplanation
 from extender.offline.explain.suggestion import SuggestedChange
 from extender.runtime.text import Cells, age_of, aligned, counted, listed, printable
@@ -37,11 +45,18 @@ def summary(explanation: Explanation, *, changes: bool = True) -> Iterator[str]:
     yield from _preemption(explanation)
     if changes and explanation.decision.nodes and not explanation.decision.feasible:
         yield from _changes(explanation.changes)
-        if explanation.plan is not None:
-            yield printable(f"moves of other pods may let it run too: {explanation.plan}")
+        if explanation.moves is not None:
+            yield printable(f"{_effect_of(explanation.moves)}: {explanation.plan}")
     if (group := explanation.group) is not None and not group.fits:
         namespace, _, name = group.key.partition("/")
         yield printable(f"for the whole group: extender explain {namespace}/{group.kind.lower()}/{name}")
+
+
+def _effect_of(moves: KnownMoves) -> str:
+    """Returns a text such as `2 moves of other pods would let it run`."""
+    if moves.enough is not None:
+        return f"{counted(moves.enough, 'move')} of other pods would let it run"
+    return f"{f'{moves.least} or more moves' if moves.least > 1 else 'moves'} of other pods may let it run too"
 
 
 def _ago(since: str | None) -> str:

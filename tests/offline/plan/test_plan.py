@@ -11,8 +11,10 @@ from msgspec.structs import replace
 
 from extender import Cluster, Move, MovePlan
 from extender.errors import ConfigurationError, UnknownPod
+from extender.offline.explain.terminal import summary
 from extender.offline.plan import solver
 from extender.offline.plan.defrag import Room
+from extender.offline.plan.movable import KARPENTER_ANNOTATION
 from extender.offline.plan.plan import as_text
 from extender.offline.plan.plan import plan as find_plan
 from extender.offline.plan.trial import MoveRefused, PlanTrial
@@ -524,15 +526,50 @@ def test_one_thing_is_planned_at_a_time() -> None:
         planned(*NODES, pods=())
 
 
-def test_explain_points_to_a_plan_if_moves_may_help() -> None:
-    full = [web("w1", "a").obj(), web("w2", "b").obj(), web("w3", "c", "3").obj()]
-    big = make_pod("big").req(cpu="4").preemption_policy("Never").obj()
-    assert Cluster.from_objects([*NODES, *full, big]).explain("default/big").plan == "extender plan default/big"
+def pointer(*objects: Object) -> str | None:
+    """Returns the line with which `explain` points to a plan."""
+    explanation = Cluster.from_objects(objects).explain("default/big")
+    lines = [line for line in summary(explanation) if line.endswith(": extender plan default/big")]
+    assert (explanation.plan is not None) == bool(lines)
+    return lines[0].removesuffix(": extender plan default/big") if lines else None
+
+
+PATIENT = make_pod("big").req(cpu="4").preemption_policy("Never").obj()
+FULL = [web("w1", "a").obj(), web("w2", "b").obj(), web("w3", "c", "3").obj()]
+
+
+def test_explain_says_how_many_moves_would_let_a_pod_run() -> None:
+    assert pointer(*NODES, *FULL, PATIENT) == "1 move of other pods would let it run"
+    small = [web(f"{node}{number}", node, "1").obj() for node in "abc" for number in range(2)]
+    assert pointer(*NODES, *small, PATIENT) == "2 moves of other pods would let it run"
+    document = Cluster.from_objects([*NODES, *small, PATIENT]).explain("default/big").to_dict()
+    assert (document["plan"], document["moves"], document["leastMoves"]) == ("extender plan default/big", 2, 2)
+
+
+def test_explain_points_to_no_plan_if_none_helps() -> None:
     no_room = [web("w4", "a").obj(), web("w5", "b").obj(), web("w6", "c", "1").obj()]
-    assert Cluster.from_objects([*NODES, *full, *no_room, big]).explain("default/big").plan is None
-    kept = [make_pod(f"w{node}").req(cpu="2").node(node).obj() for node in "abc"]
-    assert Cluster.from_objects([*NODES, *kept, big]).explain("default/big").plan is None
-    assert Cluster.from_objects([*NODES, big]).explain("default/big").plan is None
+    assert pointer(*NODES, *FULL, *no_room, PATIENT) is None
+    bare = [make_pod(f"w{node}").req(cpu="2").node(node).obj() for node in "abc"]
+    assert pointer(*NODES, *bare, PATIENT) is None
+    assert pointer(*NODES, PATIENT) is None
+    kept = [web(f"w{node}", node).annotation({KARPENTER_ANNOTATION: "true"}).obj() for node in "abc"]
+    assert pointer(*NODES, *kept, PATIENT) is None
+
+
+def chained(name: str, node: str, zone: str) -> Object:
+    return make_pod(name).req(cpu="3").owner("ReplicaSet", name).node(node).node_selector({ZONE: zone}).obj()
+
+
+def test_explain_gives_no_number_if_a_short_search_finds_no_plan() -> None:
+    """It finds a chain of two moves, but none of three: x needs the room of y, and y that of z."""
+    nodes = [make_node(name).capacity(cpu="4", pods="10").label({ZONE: name}).obj() for name in "abcd"]
+    target = make_pod("big").req(cpu="3").node_selector({ZONE: "a"}).preemption_policy("Never").obj()
+    two = [chained("x", "a", "b"), chained("y", "b", "d")]
+    assert pointer(*nodes, *two, target) == "2 moves of other pods would let it run"
+    three = [chained("x", "a", "b"), chained("y", "b", "c"), chained("z", "c", "d")]
+    assert pointer(*nodes, *three, target) == "2 or more moves of other pods may let it run too"
+    waiting = [make_pod(f"p{number}").req(cpu="5").preemption_policy("Never").obj() for number in range(200)]
+    assert pointer(*NODES, *FULL, *waiting, PATIENT) == "moves of other pods may let it run too"
 
 
 def test_the_page_has_the_moves() -> None:
