@@ -98,7 +98,7 @@ def score_rows(
         for column, part in zip(sums, parts, strict=True):
             raw = part.policy.score(nodes, DeviceAsk(*resources))
             column[:] = raw if raw.ndim == 1 else raw[:, 0]
-    if sees_all:
+    if len(rows) < len(seen):
         sums = sums[:, rows - rows[0]]
     scores: Ints = total(parts, list(sums), np.ones(len(rows), np.bool_))
     if (weights := sum(part.weight for part in parts)) > 1:

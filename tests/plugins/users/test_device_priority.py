@@ -5,20 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from extender import DeviceAsk, DeviceNodes, device_priority, predicate
+from extender.app.policies import PolicyTrial
+from extender.cache.cache import Cache
 from extender.devices.policies.policy import NEVER
 from extender.errors import ConfigurationError
 from extender.framework.find_fit import score
-from extender.framework.profile import Profile
+from extender.framework.profile import Profile, Profiles
+from extender.model.kinds import KINDS
 from extender.offline.rule_trial import try_rule
 from extender.offline.state import ClusterState
 from extender.plugins.device_scoring import scored_by_first_fit
+from extender.plugins.registry import default_profile
 from extender.plugins.users import custom_rules
 from extender.policy.library import Library
 from extender.policy.loading import load
+from extender.policy.policy import Policy
+from extender.runtime.clock import ManualClock
+from extender.runtime.ports import Telemetry
 from extender.snapshots.objects import to_objects
 from tests.builders import Object, make_pod
 from tests.framework.cluster import pod_info, table_of
@@ -197,6 +205,16 @@ def test_a_policy_from_elsewhere_is_not_imported() -> None:
 def test_a_function_of_another_form_is_refused(function: Any) -> None:
     with pytest.raises(TypeError, match=r"must take \(nodes, ask\)|cannot have a handle"):
         device_priority(function)
+
+
+def test_a_new_policy_file_with_a_policy_that_fails_is_not_adopted() -> None:
+    cache = Cache(ManualClock(), Telemetry())
+    for obj in (*TWO_NODES, CLAIM, POD):
+        cache.changed(obj["kind"], msgspec.convert(obj, KINDS[obj["kind"]].type))
+    trial = PolicyTrial("schedule", cache, Profiles([default_profile()]), ManualClock(), 0)
+    trial.check(Policy((profile_with(only("fullest")),)))
+    with pytest.raises(ConfigurationError, match=r"broken fails: .*ZeroDivisionError: of no use"):
+        trial.check(Policy((profile_with(only("broken")),)))
 
 
 def test_rule_test_tries_it() -> None:
