@@ -21,6 +21,7 @@ from extender.model.pod_groups import MAX_TREE_DEPTH, CompositePodGroup, GroupNa
 from extender.model.workloads import PodDisruptionBudget
 from extender.table import PodInfo, Table
 from extender.table.labels import BoolColumn, IntColumn, Rows
+from extender.table.podinfo import lazy_attribute
 
 _FEW_PODS = 200  # reading this many pods takes no longer than reading all groups
 _ROWS_IN_16_BITS = 2**16
@@ -377,21 +378,26 @@ class Candidates(Mapping[str, Candidate]):
         names = table.nodes.names_of(victims.rows[begins[:-1]])
         if num_pdb_violations is None:
             num_pdb_violations = _sums(victims.violating, begins)
-        self._index = dict(zip(names, range(len(names)), strict=True))
+        self._names = names
         self._begins = begins
         self._victims = table.pods.at(victims.slots)
         self._num_pdb_violations = num_pdb_violations
-        self.best = names[_pick_one_node(table, victims, begins, num_pdb_violations)] if names else None
+        self._best_index = _pick_one_node(table, victims, begins, num_pdb_violations) if names else -1
+        self.best = names[self._best_index] if names else None
         """The node to nominate, the first if several cost the same; None if there are no candidates."""
 
+    @lazy_attribute
+    def _index(self) -> Mapping[str, int]:
+        return {name: index for index, name in enumerate(self._names)}
+
     def __len__(self) -> int:
-        return len(self._index)
+        return len(self._names)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._index)
+        return iter(self._names)
 
     def __getitem__(self, node: str) -> Candidate:
-        index = self._index[node]
+        index = self._best_index if node == self.best else self._index[node]
         victims = self._victims[self._begins[index] : self._begins[index + 1]]
         return Candidate(node, tuple(victims), int(self._num_pdb_violations[index]))
 
