@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,6 +28,7 @@ from tests.bench.device_backlogs import DEVICE_BACKLOGS
 from tests.bench.throughput import MODES, measure
 from tests.bench.workloads import BACKLOGS, DECISIONS, EVICTING, GROUPS, PREEMPTION
 from tests.stock.build import Binaries
+from tests.stock.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -135,6 +141,40 @@ def test_the_calls_of_the_webhook_are_timed_while_pods_come_and_go(stock_binarie
     found = {each.call: each for each in webhook.latencies(stock_binaries, "varied", tmp_path, pods=40, **sizes)}
     assert min(len(found[verb].milliseconds) for verb in webhook.VERBS) >= 38  # the first twentieth is left out
     assert min(found[verb].quantile(0.5) for verb in webhook.VERBS) > 0
+
+
+def _processes_of(session: int) -> list[str]:
+    """Returns the command names of the processes in a session."""
+    names = []
+    for directory in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.getsid(int(directory.name)) == session:
+                names.append((directory / "comm").read_text().strip())
+        except OSError:  # the process has just ended
+            continue
+    return names
+
+
+@pytest.mark.stock
+@pytest.mark.usefixtures("stock_binaries")
+def test_an_interrupted_comparison_stops_its_servers_and_shows_no_traceback(tmp_path: Path) -> None:
+    arguments = ("--mode", "bind-only", "--workload", "basic", "--nodes", "20", "--pods", "20000")
+    with (tmp_path / "output").open("w") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.bench.cluster", *arguments],
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
+        )
+    try:
+        assert wait_until(lambda: "kube-apiserver" in _processes_of(process.pid))
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 128 + signal.SIGINT
+    finally:
+        process.kill()
+    assert wait_until(lambda: not _processes_of(process.pid))
+    assert (tmp_path / "output").read_text().splitlines()[-1] == "interrupted"
 
 
 @pytest.mark.stock
