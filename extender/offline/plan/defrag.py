@@ -12,9 +12,11 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from extender.errors import ConfigurationError
+from extender.errors import ConfigurationError, MalformedQuantity
+from extender.model.formats import container_resource
 from extender.model.pod import Pod
 from extender.model.pod_groups import PodGroup
+from extender.model.quantity import nano
 from extender.offline.answers import Documented
 from extender.offline.claims import precomputed, replica_infos
 from extender.offline.manifests.templates import Workload, required_workload
@@ -87,11 +89,16 @@ def amounts(text: str) -> Workload | None:
     """Returns a pod for a text like `8x nvidia.com/gpu on one node` or `4x cpu, 16Gi x memory`; None for other texts.
 
     The pod tolerates taints with the names of its extended resources, as upstream's ExtendedResourceToleration does.
+
+    Raises:
+        ConfigurationError: a resource does not exist, or its amount is not a positive quantity.
     """
     parts = [_AMOUNT.fullmatch(part.strip()) for part in text.removesuffix(_ON_ONE_NODE).split(",")]
     requests = {part["resource"]: part["amount"] for part in parts if part is not None}
     if len(requests) < len(parts):
         return None
+    if faults := [fault for item in requests.items() if (fault := _fault_of(*item))]:
+        raise ConfigurationError([f"{text}: {fault}" for fault in faults])
     tolerations = [{"key": name, "operator": "Exists"} for name in requests if "/" in name]
     container = {"name": "shape", "image": "shape", "resources": {"requests": requests, "limits": requests}}
     manifest: dict[str, Any] = {
@@ -101,6 +108,15 @@ def amounts(text: str) -> Workload | None:
         "spec": {"containers": [container], "tolerations": tolerations},
     }
     return replace(required_workload(manifest), source=text)
+
+
+def _fault_of(resource: str, amount: str) -> str | None:
+    if fault := container_resource(resource):
+        return fault
+    try:
+        return None if nano(amount) > 0 else f"expected more than {amount} x {resource}"
+    except MalformedQuantity as error:
+        return str(error)
 
 
 def shape_of(state: ClusterState, shape: Workload | str, notes: list[str]) -> Shape:

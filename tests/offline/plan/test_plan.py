@@ -348,8 +348,11 @@ def test_rules_that_the_solver_does_not_know_are_decided_by_the_scheduler() -> N
         (("default/w1",), {}, "is on node a already"),
         (("default/big",), {"keep": ["a=b=c"]}, "expected KEY=VALUE"),
         ((make_pod("new").node("a").obj(),), {}, "binds it to a node without a scheduler"),
+        ((), {"room_for": "2x banana"}, "^2x banana: unknown resource: expected cpu, memory"),
+        ((), {"room_for": "0x cpu"}, "^0x cpu: expected more than 0 x cpu"),
+        ((), {"room_for": "2Q x memory, 1x cpu"}, "'2Q' is not a quantity"),
     ],
-    ids=["placed", "selector", "bound"],
+    ids=["placed", "selector", "bound", "resource", "nothing", "quantity"],
 )
 def test_what_cannot_be_planned_is_an_error(pods: tuple[Any, ...], options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
