@@ -46,6 +46,7 @@ def test_plans_are_as_small_as_the_best_of_an_exhaustive_search() -> None:
     assert differing == []
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(max(300, 4 * CASES))
 def test_what_is_proved_in_large_clusters_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     """There, the solver is asked about a part of the cluster only, and not all orders of evictions are tried."""
