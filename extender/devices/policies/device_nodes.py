@@ -124,7 +124,7 @@ class DeviceNodes:
         nodes = self._at(slice(None))
         for column in (nodes.models, nodes.cpu, nodes.memory, nodes.devices, nodes.free, nodes.free_cpu,
                        nodes.free_memory, nodes.pods):  # fmt: skip
-            column.flags.writeable = False
+            column.setflags(write=False)
         return nodes
 
     def touch(self, *rows: int) -> None:
