@@ -32,7 +32,7 @@ class going_on(AbstractContextManager[None]):  # noqa: N801  it is used like a f
         self._undo = undo
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool | None:
-        if error is None or isinstance(error, MemoryError) or not isinstance(error, Exception):
+        if not isinstance(error, Exception) or isinstance(error, MemoryError):
             return False
         self._set_aside(self._task, self._item, error)  # the other objects must not wait for this one
         if self._undo is not None:

@@ -98,10 +98,10 @@ class _Balance:
         self._problem = problem
         self._takes = pods.takes
         rooms = [(each, problem.with_room(each).tolist()) for each in problem.classes if each.movers]
-        self.may_be_stuck = {id(each): places for each, places in rooms if len(places) <= 1}
+        rooms = [(each, places) for each, places in rooms if len(places) <= 1]
+        self.may_be_stuck = {id(each): places for each, places in rooms}
         """The id of each class for which at most one node has room -> that node, in a list."""
-        takes = [each.takes for each, places in rooms if len(places) <= 1]
-        smallest = np.min(takes or [pods.takes], axis=0)
+        smallest = np.min([each.takes for each, _ in rooms] or [pods.takes], axis=0)
         self._counted = np.flatnonzero(smallest)
         self._smallest = smallest[self._counted]
 
@@ -126,12 +126,11 @@ class _Balance:
         return int((arriving - leaving).max())
 
 
-def cheapest(problem: RelaxedProblem) -> Iterator[Sequence[PodInfo]]:
+def cheapest(problem: RelaxedProblem, rooms: Rooms) -> Iterator[Sequence[PodInfo]]:
     """Yields sets of pods whose eviction frees a node for one of the targets.
 
     The targets of the highest priority come first, and for each of them the smallest sets.
     """
-    rooms = Rooms(problem)
     for pods in sorted(problem.classes, key=lambda each: -each.first.priority):
         if not pods.targets:
             continue

@@ -39,7 +39,7 @@ _STATIC = (node_name.NAME, node_unschedulable.NAME, node_affinity.NAME, taint_to
 _EVERY_IP = "0.0.0.0"  # noqa: S104  the API's own default
 
 UNREACHABLE = 10**9
-MOST_SETS = 5000
+_MOST_SETS = 5000
 MOST_SETS_COMPARED = 20_000
 _MOST_SIZES = 64
 
@@ -263,7 +263,7 @@ class RelaxedProblem:
                     self._on_node.setdefault(node, []).extend((each, info) for info in infos)
         return self._on_node.get(place, [])
 
-    def freed_by_sets(self, place: int, size: int, most: int = MOST_SETS) -> Ints | None:
+    def freed_by_sets(self, place: int, size: int, most: int = _MOST_SETS) -> Ints | None:
         """Returns what each set of so many pods of a node frees: int64[set, resource]; None if there are too many."""
         movers = self.movers_on(place)
         if comb(len(movers), size) > most:

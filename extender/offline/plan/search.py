@@ -250,7 +250,7 @@ class _Search:
         unplaced = self._unplaced()
         here = problem.after(moves, [key for key in self._targets if key not in unplaced])
         rooms = Rooms(here)
-        for victims in cheapest(here):
+        for victims in cheapest(here, rooms):
             if left_seconds() <= 0:
                 return None
             keys = [*moves, *(info.pod.key for info in rooms.with_homes(victims))]
@@ -545,7 +545,7 @@ class _Search:
         seconds for each in a large cluster.
         """
         sources = {move.source for move in best.moves}
-        sets = [victims for victims in cheapest(problem) if victims[0].pod.node_name not in sources]
+        sets = [victims for victims in cheapest(problem, Rooms(problem)) if victims[0].pod.node_name not in sources]
         plans: list[tuple[list[int], Sequence[str]]] = []
         for source in sorted(sources):
             rest = [self._movable[move.pod] for move in best.moves if move.source != source]
