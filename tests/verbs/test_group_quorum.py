@@ -79,6 +79,10 @@ class Binds:
     def assumed(self) -> set[str]:
         return {uid for uids in self.cache.unconfirmed().values() for uid in uids}
 
+    def waiting(self) -> set[str]:
+        """The members whose calls wait for their gang; a member is assumed a moment before its call waits."""
+        return {uid for its_round in list(self.quorum._rounds.values()) for uid in list(its_round.waiting)}
+
 
 @contextmanager
 def binds(
@@ -98,7 +102,7 @@ def test_a_gang_is_bound_once_enough_members_wait() -> None:
     pods = gang(3)
     with binds(make_pod_group("gang", 3), *pods) as webhook:
         calls = [webhook.begin(pod, "n0") for pod in pods[:2]]
-        assert wait_until(lambda: webhook.assumed() == {"m0", "m1"})
+        assert wait_until(lambda: webhook.waiting() == {"m0", "m1"})
         assert webhook.binder.bound == []
         assert webhook.bind(pods[2], "n1") == ""
         assert [call.result() for call in calls] == ["", ""]
@@ -109,7 +113,7 @@ def test_one_member_without_room_refuses_all() -> None:
     pods = gang(3)
     with binds(make_pod_group("gang", 3), *pods) as webhook:
         calls = [webhook.begin(pod, "n0") for pod in pods[:2]]
-        assert wait_until(lambda: webhook.assumed() == {"m0", "m1"})
+        assert wait_until(lambda: webhook.waiting() == {"m0", "m1"})
         assert webhook.bind(pods[2], "n0") == "n0 no longer fits: Insufficient cpu"
         reason = "1 of 3 members that pod group default/gang needs are missing because others cannot be bound"
         assert [call.result() for call in calls] == [reason, reason]
@@ -146,10 +150,10 @@ def test_a_member_that_is_deleted_while_it_waits_does_not_count() -> None:
     pods = gang(4)
     with binds(make_pod_group("gang", 3), *pods) as webhook:
         calls = [webhook.begin(pods[0], "n0")]
-        assert wait_until(lambda: webhook.assumed() == {"m0"})
+        assert wait_until(lambda: webhook.waiting() == {"m0"})
         webhook.delete(pods[0])
         calls += [webhook.begin(pod, "n0") for pod in pods[1:3]]
-        assert wait_until(lambda: webhook.assumed() == {"m1", "m2"})
+        assert wait_until(lambda: webhook.waiting() == {"m1", "m2"})
         assert not wait_until(lambda: webhook.binder.bound, timeout_seconds=0.2)
         assert webhook.bind(pods[3], "n1") == ""
         assert [call.result() for call in calls[1:]] == ["", ""]
@@ -159,7 +163,7 @@ def test_a_deleted_member_that_waited_leaves_its_gang_out_of_reach() -> None:
     pods = gang(3)
     with binds(make_pod_group("gang", 3), *pods) as webhook:
         first = webhook.begin(pods[0], "n0")
-        assert wait_until(lambda: webhook.assumed() == {"m0"})
+        assert wait_until(lambda: webhook.waiting() == {"m0"})
         webhook.delete(pods[0])
         reason = "2 of 3 members that pod group default/gang needs are missing because others cannot be bound"
         assert webhook.bind(pods[1], "n0") == reason
@@ -171,15 +175,10 @@ def test_the_call_of_a_deleted_member_ends_and_its_siblings_wait_on() -> None:
     pods = gang(4)
     with binds(make_pod_group("gang", 3), *pods) as webhook:
         deleted, sibling = (webhook.begin(pod, "n0") for pod in pods[:2])
-        assert wait_until(lambda: webhook.assumed() == {"m0", "m1"})
+        assert wait_until(lambda: webhook.waiting() == {"m0", "m1"})
         webhook.quorum.end_deleted()
         webhook.delete(pods[0])
-
-        def ended() -> bool:
-            webhook.quorum.end_deleted()
-            return deleted.done()
-
-        assert wait_until(ended)  # the call may not wait yet, although its pod is assumed
+        webhook.quorum.end_deleted()
         assert deleted.result() == "pod default/m0 no longer exists"
         assert not sibling.done()
         others = [webhook.begin(pod, "n1") for pod in pods[2:]]
@@ -190,7 +189,7 @@ def test_a_gang_that_lost_too_many_members_no_longer_waits() -> None:
     pods = gang(2)
     with binds(make_pod_group("gang", 2), *pods) as webhook:
         deleted = webhook.begin(pods[0], "n0")
-        assert wait_until(lambda: webhook.assumed() == {"m0"})
+        assert wait_until(lambda: webhook.waiting() == {"m0"})
         webhook.delete(pods[0])
         webhook.quorum.end_deleted()
         assert deleted.result() == "pod default/m0 no longer exists"
@@ -199,23 +198,15 @@ def test_a_gang_that_lost_too_many_members_no_longer_waits() -> None:
 
 def test_members_that_are_deleted_together_refuse_their_gang_once() -> None:
     pods = gang(4)
-    free = threading.Semaphore(3)
-    with binds(make_pod_group("gang", 4), *pods, free=free) as webhook:
+    with binds(make_pod_group("gang", 4), *pods) as webhook:
         calls = [webhook.begin(pod, node) for pod, node in zip(pods[:3], ("n0", "n0", "n1"), strict=True)]
-        assert wait_until(lambda: is_taken(free))  # each call is assumed a moment before it waits
+        assert wait_until(lambda: webhook.waiting() == {"m0", "m1", "m2"})
         for pod in pods[:2]:
             webhook.delete(pod)
         webhook.quorum.end_deleted()
         assert [call.result() for call in calls[:2]] == [f"pod default/m{i} no longer exists" for i in range(2)]
         assert "others cannot be bound" in calls[2].result()
         assert webhook.telemetry.refused_members == [("unfit", 1)]
-
-
-def is_taken(free: threading.Semaphore) -> bool:
-    if free.acquire(blocking=False):
-        free.release()
-        return False
-    return True
 
 
 def test_bound_members_count_after_a_restart() -> None:
@@ -229,10 +220,10 @@ def test_a_waiting_member_that_the_watch_shows_on_its_node_counts_once() -> None
     pods = gang(3)
     with binds(make_pod_group("gang", 3), *pods) as webhook:
         calls = [webhook.begin(pods[0], "n0")]
-        assert wait_until(lambda: webhook.assumed() == {"m0"})
+        assert wait_until(lambda: webhook.waiting() == {"m0"})
         tell(webhook.cache, [make_pod("m0").uid("m0").req(cpu="1").group("gang").node("n0").obj()])
         calls.append(webhook.begin(pods[1], "n0"))
-        assert wait_until(lambda: webhook.assumed() == {"m1"})
+        assert wait_until(lambda: webhook.waiting() == {"m0", "m1"})
         assert webhook.binder.bound == []
         assert webhook.bind(pods[2], "n1") == ""
         assert [call.result() for call in calls] == ["", ""]
@@ -285,6 +276,7 @@ def test_a_member_whose_bind_may_still_be_refused_does_not_count() -> None:
         with webhook.quorum.uncounted(first, "n0"):
             webhook.cache.assume(first, "n0")
             second = webhook.begin(pods[1], "n1")
+            assert wait_until(lambda: webhook.waiting() == {"m1"})
             assert not wait_until(second.done, timeout_seconds=0.2)
             webhook.cache.forget("m0")
             webhook.quorum.failed(first)
@@ -315,7 +307,7 @@ def test_all_gangs_together_wait_in_a_limited_number_of_calls() -> None:
         assert wait_until(lambda: any(call.done() for call in calls.values()))
         refused = next(name for name, call in calls.items() if call.done())
         assert calls.pop(refused).result() == "too many members are waiting for their gangs"
-        assert wait_until(lambda: webhook.assumed() == {f"{name}0" for name in calls})
+        assert wait_until(lambda: webhook.waiting() == {f"{name}0" for name in calls})
         assert [webhook.bind(gangs[name][1], "n0") for name in calls] == ["", ""]
         assert [call.result() for call in calls.values()] == ["", ""]
         again = [webhook.begin(pod, "n0") for pod in gangs[refused][:2]]
@@ -334,6 +326,6 @@ def test_calls_are_bound_at_the_latest_when_their_time_is_over_if_the_gang_now_n
     pods = gang(3)
     with binds(make_pod_group("gang", 3), *pods, seconds=0.5) as webhook:
         calls = [webhook.begin(pod, "n0") for pod in pods[:2]]
-        assert wait_until(lambda: webhook.assumed() == {"m0", "m1"})
+        assert wait_until(lambda: webhook.waiting() == {"m0", "m1"})
         tell(webhook.cache, [make_pod_group("gang", 2)])
         assert [call.result() for call in calls] == ["", ""]

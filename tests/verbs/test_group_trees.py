@@ -242,7 +242,7 @@ def test_the_members_of_all_children_are_bound_once_the_tree_has_what_it_needs()
     (_, *first), (_, *second) = small("a"), small("b")
     with bind_of(BOTH, *small("a"), *small("b")) as webhook:
         calls = [webhook.begin(pod, "n0") for pod in (*first, second[0])]
-        assert wait_until(lambda: webhook.assumed() == {"a0", "a1", "b0"})
+        assert wait_until(lambda: webhook.waiting() == {"a0", "a1", "b0"})
         assert webhook.binder.bound == []
         assert webhook.bind(second[1], "n1") == ""
         assert [call.result() for call in calls] == [""] * 3
@@ -253,7 +253,7 @@ def test_a_child_without_room_refuses_the_members_of_a_tree_that_needs_it() -> N
     (_, *first), (_, *second) = small("a"), child("b", 1)
     with bind_of(BOTH, *small("a"), *child("b", 1)) as webhook:
         calls = [webhook.begin(pod, "n0") for pod in first]
-        assert wait_until(lambda: webhook.assumed() == {"a0", "a1"})
+        assert wait_until(lambda: webhook.waiting() == {"a0", "a1"})
         assert webhook.bind(second[0], "n1") == "n1 no longer fits: Insufficient cpu"
         reason = (
             "1 of 2 child groups that composite pod group default/tree needs are missing because others cannot be bound"
@@ -267,7 +267,7 @@ def test_a_child_is_bound_while_another_that_is_not_needed_waits() -> None:
     (_, *first), (_, *second) = small("a"), small("b")
     with bind_of(ANY, *small("a"), *small("b")) as webhook:
         waiting = webhook.begin(second[0], "n0")
-        assert wait_until(lambda: webhook.assumed() == {"b0"})
+        assert wait_until(lambda: webhook.waiting() == {"b0"})
         assert [call.result() for call in [webhook.begin(pod, "n1") for pod in first]] == ["", ""]
         assert not waiting.done()
         assert webhook.bind(second[1], "n0") == ""
@@ -278,7 +278,7 @@ def test_a_child_that_cannot_be_bound_is_refused_while_another_waits() -> None:
     (_, *first), (_, *second) = small("a"), small("b")
     with bind_of(ANY, *small("a"), *small("b")) as webhook:
         lost, waiting = webhook.begin(first[0], "n0"), webhook.begin(second[0], "n0")
-        assert wait_until(lambda: webhook.assumed() == {"a0", "b0"})
+        assert wait_until(lambda: webhook.waiting() == {"a0", "b0"})
         webhook.delete(first[1])
         assert webhook.bind(second[1], "n1") == ""
         assert waiting.result() == ""
@@ -305,7 +305,7 @@ def test_children_without_a_minimum_wait_for_each_other_if_the_tree_needs_both()
     groups = [make_pod_group(name, parentCompositePodGroupName="tree") for name in "ab"]
     with bind_of(BOTH, *groups, *pods("a", 1, "1"), *pods("b", 1, "1")) as webhook:
         first = webhook.begin(pods("a")[0], "n0")
-        assert wait_until(lambda: webhook.assumed() == {"a0"})
+        assert wait_until(lambda: webhook.waiting() == {"a0"})
         assert not first.done()
         assert webhook.bind(pods("b")[0], "n1") == ""
         assert first.result() == ""
@@ -330,7 +330,7 @@ def test_members_whose_parent_appears_are_bound_with_the_next_one() -> None:
     (_, *first) = small("a")
     with bind_of(*small("a")) as webhook:
         waiting = webhook.begin(first[0], "n0")
-        assert wait_until(lambda: webhook.assumed() == {"a0"})
+        assert wait_until(lambda: webhook.waiting() == {"a0"})
         tell(webhook.cache, [ANY])
         assert webhook.bind(first[1], "n0") == ""
         assert waiting.result() == ""
@@ -341,11 +341,11 @@ def test_a_child_that_was_refused_can_be_bound_while_another_still_waits() -> No
     with bind_of(ANY, *small("a"), *small("b")) as webhook:
         waiting = webhook.begin(second[0], "n0")
         lost = webhook.begin(first[0], "n0")
-        assert wait_until(lambda: webhook.assumed() == {"a0", "b0"})
+        assert wait_until(lambda: webhook.waiting() == {"a0", "b0"})
         assert webhook.bind(first[1], "deleted") != ""
         assert lost.result() != ""
         again = webhook.begin(first[0], "n0")
-        assert wait_until(lambda: webhook.assumed() == {"a0", "b0"})
+        assert wait_until(lambda: webhook.waiting() == {"a0", "b0"})
         assert webhook.bind(first[1], "n1") == ""
         assert again.result() == ""
         assert webhook.bind(second[1], "n1") == ""
@@ -357,7 +357,7 @@ def test_only_whole_gangs_are_bound_when_no_more_members_of_the_tree_may_wait() 
     (_, *first), (_, *second) = small("a"), small("b")
     with binds(three, *small("a"), *small("b"), *small("c"), most_waiting=3, features=TREES, seconds=1.0) as webhook:
         waiting = webhook.begin(second[0], "n1")
-        assert wait_until(lambda: webhook.assumed() == {"b0"})
+        assert wait_until(lambda: webhook.waiting() == {"b0"})
         assert [call.result() for call in [webhook.begin(pod, "n0") for pod in first]] == ["", ""]
         assert waiting.result() != ""
         assert sorted(webhook.binder.bound) == [("a0", "n0"), ("a1", "n0")]
