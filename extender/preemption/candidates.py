@@ -380,7 +380,7 @@ class Candidates(Mapping[str, Candidate]):
             num_pdb_violations = _sums(victims.violating, begins)
         self._names = names
         self._begins = begins
-        self._victims = table.pods.at(victims.slots)
+        self._victims = table.pods.infos.take(victims.slots)  # no list: a dry run may find tens of thousands
         self._num_pdb_violations = num_pdb_violations
         self._best_index = _pick_one_node(table, victims, begins, num_pdb_violations) if names else -1
         self.best = names[self._best_index] if names else None

@@ -261,7 +261,7 @@ class NodeColumns:
         return row is not None and bool(self.present[row])
 
     def names_of(self, rows: Rows) -> list[str]:
-        return [self.names[row] for row in rows.tolist()]
+        return list(map(self.names.__getitem__, rows.tolist()))
 
     def rows_of(self, names: list[str]) -> Rows | None:
         """Returns the rows of these names; None if a name has no row or is given twice."""

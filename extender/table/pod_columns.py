@@ -96,7 +96,7 @@ class PodColumns:
 
     def at(self, slots: Rows) -> list[PodInfo]:
         """Returns the pods in the given slots, all of which are in use."""
-        infos: list[PodInfo] = self.infos[slots].tolist()
+        infos: list[PodInfo] = self.infos.take(slots).tolist()
         return infos
 
     def add(self, info: PodInfo, row: int, group: int, terms: int) -> int:
