@@ -44,7 +44,7 @@ def demo(tmp_path: Path) -> Iterator[tuple[str, list[str]]]:
     address = f"127.0.0.1:{free_port()}"
     process = Process("demo", [EXTENDER, "demo", "--bind", address], tmp_path / "log")
     try:
-        process.wait_until(lambda: "Booting worker" in process.log.read_text(), timeout_seconds=60)
+        process.wait_until(lambda: "Booting worker" in process.log.read_text())
         subprocess.run(["curl", "-s", "--retry", "20", "--retry-connrefused", f"{address}/readyz"], check=True)
         yield address, [line.strip() for line in process.log.read_text().splitlines() if line.startswith("  ")]
     finally:

@@ -203,14 +203,14 @@ def test_a_rule_that_hangs_keeps_pages_and_simulations_no_longer_than_a_decision
         assert not asked  # only in processes that have ended, so that no thread is left here
     finally:
         end.set()
-    assert wait_until(lambda: {status for status, _ in answers()} == {200}, 30)
+    assert wait_until(lambda: {status for status, _ in answers()} == {200})
 
 
 def test_another_machine_gets_no_pages_of_the_loop() -> None:
     server = PageServer("127.0.0.1", 0, {"/ui/pending": lambda *_: Answer(200, b"{}")})
     server.start()
     from_a_mesh = ("127.0.0.6", 0)
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10, source_address=from_a_mesh)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60, source_address=from_a_mesh)
     connection.request("GET", "/ui/pending")
     answer = connection.getresponse()
     assert (answer.status, "only from this machine" in json.loads(answer.read())["error"]) == (403, True)

@@ -463,7 +463,7 @@ def in_between(happens: Callable[[], object]) -> None:
     """Calls `action`, which needs the cache's lock, in another thread."""
     thread = threading.Thread(target=happens, daemon=True)
     thread.start()
-    thread.join(5)
+    thread.join(60)
     assert not thread.is_alive()
 
 

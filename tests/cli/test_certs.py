@@ -51,8 +51,8 @@ def shake_hands(server: Path, client: Path, pair: str, ca: str = "ca") -> str:
     asking = ssl.create_default_context(cafile=str(client / "ca.crt"))
     asking.load_cert_chain(client / f"{pair}.crt", client / f"{pair}.key")
     here, there = socket.socketpair()
-    there.settimeout(10)
-    here.settimeout(10)
+    there.settimeout(60)
+    here.settimeout(60)
     answers: list[str] = []
 
     def serve() -> None:

@@ -48,7 +48,7 @@ def test_the_installed_command_answers_the_script() -> None:
     extender = str(Path(sys.executable).parent / "extender")
     words = f"extender explain --cluster {EXAMPLE} ml/recommend"
     environment = {**os.environ, "_EXTENDER_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": "4"}
-    done = subprocess.run([extender], env=environment, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([extender], env=environment, capture_output=True, text=True, check=False, timeout=120)
     assert "plain,ml/recommend-7f6d-v4nzs" in done.stdout.splitlines()
     assert done.stderr == ""
 

@@ -34,13 +34,13 @@ def extender(*arguments: str, given: str = "") -> subprocess.CompletedProcess[st
     """Runs the command; `given` on standard input."""
     code = "import sys; from extender.cli.main import main; sys.argv[0] = 'extender'; main()"
     command = [sys.executable, "-c", code, *arguments]
-    return subprocess.run(command, input=given, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, input=given, capture_output=True, text=True, timeout=120)
 
 
 def test_help_loads_nothing_heavy() -> None:
     """NumPy alone takes three times as long as the help."""
     code = "import sys, extender.cli.main; print({'numpy', 'flask', 'kubernetes'} & set(sys.modules))"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert loaded.stdout == "set()\n"
 
 
@@ -184,7 +184,7 @@ def test_a_reader_that_has_seen_enough_ends_a_command_as_other_tools(arguments: 
     given = '{"pod": {}}' if "--batch" in arguments else POD
     with os.fdopen(writer, "wb") as closed:
         printed = subprocess.run(
-            command, stdout=closed, stderr=subprocess.PIPE, timeout=60, check=False, input=given.encode()
+            command, stdout=closed, stderr=subprocess.PIPE, timeout=120, check=False, input=given.encode()
         )
     assert (printed.returncode, printed.stderr) == (-signal.SIGPIPE, b"")
 
@@ -297,7 +297,7 @@ def test_demo_prints_nothing_but_the_error_if_its_port_is_taken() -> None:
 def test_a_full_disk_is_a_failure_and_no_wrong_usage(arguments: list[str]) -> None:
     command = [sys.executable, "-c", "from extender.cli.main import main; main()", *arguments]
     with Path("/dev/full").open("w") as full:
-        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
     assert (ended.returncode, ended.stderr) == (1, "error: No space left on device\n")
 
 
@@ -318,7 +318,7 @@ def test_a_file_that_grows_too_large_is_a_failure_too(tmp_path: Path) -> None:
         "-o",
         output,
     ]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (ended.returncode, ended.stderr) == (1, f"error: {output}: File too large\n")
 
 
@@ -343,7 +343,7 @@ def test_a_failed_read_is_reported_with_the_file_as_faulty_input(arguments: list
 def test_a_closed_standard_input_is_faulty_input() -> None:
     script = Path(sys.executable).parent / "extender"
     command: list[str | Path] = ["/bin/sh", "-c", 'exec "$0" explain --cluster - <&-', script]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (ended.returncode, ended.stderr) == (2, "error: -: standard input is closed\n")
 
 
@@ -377,13 +377,13 @@ def test_all_commands_are_helped() -> None:
 
 def test_the_plugin_of_kubectl_calls_itself_so() -> None:
     code = "from extender.cli.main import kubectl_podseat; kubectl_podseat()"
-    printed = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, timeout=60)
+    printed = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, timeout=120)
     assert (printed.returncode, printed.stdout.splitlines()[0]) == (0, "Usage: kubectl podseat [OPTIONS] [POD]")
 
 
 def test_the_plugin_of_kubectl_prints_the_version_that_a_report_asks_for() -> None:
     code = "from extender.cli.main import kubectl_podseat; kubectl_podseat()"
-    printed = subprocess.run([sys.executable, "-c", code, "--version"], capture_output=True, text=True, timeout=60)
+    printed = subprocess.run([sys.executable, "-c", code, "--version"], capture_output=True, text=True, timeout=120)
     assert printed.stdout == f"extender {product_version()} (commit {product_commit()})\n"
     assert "--version" not in [option for param in explain.params for option in param.opts]
 
@@ -435,6 +435,6 @@ main()
 
 def test_a_question_about_a_file_is_answered_without_what_windows_lacks() -> None:
     command = [sys.executable, "-c", WINDOWS, str(EXAMPLE)]
-    printed = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    printed = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert (printed.returncode, printed.stderr) == (3, "")
     assert printed.stdout.startswith("pod ml/recommend-7f6d-v4nzs")

@@ -199,7 +199,7 @@ def ask(objects: list[Object], scenario: Scenario | None = None, template: Objec
 
 
 def check(work: Callable[[], None]) -> None:
-    in_child(work, seconds=60, memory_bytes=256 * MIB)
+    in_child(work, seconds=200, memory_bytes=256 * MIB)
 
 
 def command(arguments: list[str]) -> None:

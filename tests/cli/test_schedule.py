@@ -53,6 +53,7 @@ def test_a_taken_port_ends_schedule_with_one_line(kubeconfig: Path) -> None:
     )
 
 
+@pytest.mark.processes
 def test_the_log_says_once_what_a_start_waits_for(kubeconfig: Path, tmp_path: Path) -> None:
     with schedule(kubeconfig, tmp_path, wait=False) as running:
         process = running.process
@@ -60,9 +61,7 @@ def test_the_log_says_once_what_a_start_waits_for(kubeconfig: Path, tmp_path: Pa
         def count(text: str) -> int:
             return process.log.read_text().count(text)
 
-        process.wait_until(
-            lambda: count("not scheduling yet check=cache reason='waiting for the first list of ") > 0, 30
-        )
+        process.wait_until(lambda: count("not scheduling yet check=cache reason='waiting for the first list of ") > 0)
         failed = count("cannot be reached")
-        process.wait_until(lambda: count("cannot be reached") > failed, 30)
+        process.wait_until(lambda: count("cannot be reached") > failed)
         assert count("not scheduling yet ") == 1

@@ -72,11 +72,12 @@ def test_a_path_that_cannot_be_written_is_refused(cluster: str) -> None:
     assert len(printed.stderr.splitlines()) == 1
 
 
+@pytest.mark.processes
 def test_a_write_that_fails_half_way_leaves_the_old_file(cluster: str, tmp_path: Path) -> None:
     path = tmp_path / "s.json"
     path.write_text("what was there")
     command = f'ulimit -f 0; exec "{sys.executable}" -c "{MAIN}" snapshot --cluster "{cluster}" -o "{path}"'
-    printed = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    printed = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=120, check=False)
     assert (printed.returncode, printed.stderr) == (1, f"error: {path}: File too large\n")
     assert path.read_text() == "what was there"
     assert {each.name for each in tmp_path.iterdir()} == {"c.json", "s.json"}
@@ -91,8 +92,9 @@ def test_an_overwritten_file_keeps_its_permissions(cluster: str, tmp_path: Path)
     assert b"secret-pod" in path.read_bytes()
 
 
+@pytest.mark.processes
 def test_a_closed_standard_output_is_one_line(cluster: str) -> None:
     command = f'exec "{sys.executable}" -c "{MAIN}" snapshot --cluster "{cluster}" -o - >&-'
-    printed = subprocess.run(["/bin/sh", "-c", command], stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    printed = subprocess.run(["/bin/sh", "-c", command], stderr=subprocess.PIPE, text=True, timeout=120, check=False)
     assert printed.returncode == 2
     assert printed.stderr == "error: -o -: standard output is closed; give a file with -o FILE\n"

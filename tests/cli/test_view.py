@@ -31,9 +31,9 @@ def viewing(*source: str | Path) -> Iterator[Callable[[str], str]]:
         found = re.search(r"http://127\.0\.0\.1:(\d+)/ui", process.stdout.readline())
         assert found
         address = f"http://127.0.0.1:{found[1]}"
-        yield lambda path: urlopen(address + path, timeout=30).read().decode()
+        yield lambda path: urlopen(address + path, timeout=60).read().decode()
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
 
 
 def test_view_prints_its_address_and_ends_quietly() -> None:

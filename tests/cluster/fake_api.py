@@ -322,7 +322,7 @@ class Call(BaseHTTPRequestHandler):
 
     def _begin(self) -> None:
         if self.client_address in self.server_state.frozen:
-            self.server_state.closed.wait(30)
+            self.server_state.closed.wait(60)
             self.close_connection = True
         url = urlsplit(self.path)
         self.path_only, self.query = url.path, {key: values[0] for key, values in parse_qs(url.query).items()}
@@ -418,7 +418,7 @@ def hang(release: threading.Event) -> Fault:
 
     def fault(call: Call) -> None:
         call.start_stream()
-        release.wait(30)
+        release.wait(60)
         call.close_connection = True
 
     return fault

@@ -31,7 +31,7 @@ def test_every_kind_is_served_and_changes_arrive(control_plane: ControlPlane, mo
     source = ClusterSource(connection, KINDS.values(), recorder, recorder, SystemClock(), Random(1))
     source.start()
     try:
-        assert wait_until(lambda: not source.unsynced(), 30)
+        assert wait_until(lambda: not source.unsynced())
         assert {kind.name for kind in KINDS.values() if not kind.optional} <= set(recorder.objects)
         assert len(recorder.keys("Node")) == 10
         client.delete("Node", "n3")

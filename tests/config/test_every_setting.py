@@ -126,7 +126,7 @@ def configz(command: Command, flags: list[str], variables: dict[str, str], direc
         return True
 
     try:
-        process.wait_until(answered, 60)
+        process.wait_until(answered)
     finally:
         process.stop()
     return shown[-1]

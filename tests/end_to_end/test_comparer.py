@@ -78,7 +78,7 @@ def test_what_was_lost_comes_back(control_plane: ControlPlane) -> None:
     source = ClusterSource(connection, KINDS.values(), cache, Telemetry(), SystemClock(), Random(1))
     source.start()
     try:
-        assert wait_until(lambda: not source.unsynced(), 30)
+        assert wait_until(lambda: not source.unsynced())
         comparer = Comparer(cache, source, Telemetry(), time.sleep)
         assert comparer.compare().differences == []
         uid = cache._pods.uid_of["default/placed"]

@@ -31,13 +31,13 @@ def test_a_pod_of_a_live_cluster_is_explained(control_plane: ControlPlane) -> No
         "-o",
         "json",
     ]
-    recorded = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout)
+    recorded = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout)
     assert "node(s) had untolerated taint(s)" in json.dumps(recorded)
     assert "open" in json.dumps(recorded)
 
 
 def test_a_pod_that_is_not_there_is_one_line(control_plane: ControlPlane) -> None:
     command: list[str | Path] = [EXTENDER, "explain", "default/none", "--kubeconfig", control_plane.kubeconfig]
-    recorded = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    recorded = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert recorded.returncode == 2
     assert re.fullmatch(r"error: no pod default/none in this cluster.* \(name it NAMESPACE/NAME\)\n", recorded.stderr)

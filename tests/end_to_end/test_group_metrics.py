@@ -56,11 +56,11 @@ def counts(text: str, names: tuple[str, ...]) -> Counts:
 
 
 def settled(metrics: Callable[[], str], names: tuple[str, ...]) -> Counts:
-    """Returns the counts once they stay the same for half a second, because some are observed after the bind."""
+    """Returns the counts once they stay the same for a while, because some are observed after the bind."""
 
     def unchanged() -> Counts | None:
         before = counts(metrics(), names)
-        time.sleep(0.5)
+        time.sleep(1.5)
         return before if counts(metrics(), names) == before else None
 
     found = wait_until(unchanged)

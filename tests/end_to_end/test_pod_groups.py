@@ -69,7 +69,7 @@ def create_jobs(plane: GroupControlPlane, number: int) -> None:
 def await_jobs(plane: GroupControlPlane, number: int) -> None:
     """All pods of the Jobs are bound, and each Job has its own PodGroup."""
     wanted = number * PODS
-    assert wait_until(lambda: len(bound(plane)) == wanted, 30 + number)
+    assert wait_until(lambda: len(bound(plane)) == wanted, 120 + number)
     groups = {pod["spec"]["schedulingGroup"]["podGroupName"] for pod in plane.client.list("Pod", "default")}
     assert len(groups) == number
 
@@ -105,7 +105,7 @@ def test_a_gang_preempts_beside_the_webhook(plane: GroupControlPlane, tmp_path: 
         assert wait_until(lambda: len(bound(plane)) == 4)
         gang = [make_pod(f"member-{i}").req(cpu="4").priority_class("high").group("gang").obj() for i in range(2)]
         plane.client.create(make_pod_group("gang", 2, priorityClassName="high"), *gang)
-        assert wait_until(lambda: {"member-0", "member-1"} <= bound(plane).keys(), 60)
+        assert wait_until(lambda: {"member-0", "member-1"} <= bound(plane).keys())
         assert wait_until(lambda: group_condition(plane, "gang")) == ("True", "Scheduled", "")
         assert len(bound(plane)) == 4
 
@@ -257,7 +257,7 @@ def test_the_webhook_alone_splits_no_tree(plane: GroupControlPlane, tmp_path: Pa
         assert condition[:2] == ("False", "Unschedulable")
         assert bound(plane) == {}
         racks(plane, second="4")
-        assert wait_until(lambda: len(bound(plane)) == 4, 60)
+        assert wait_until(lambda: len(bound(plane)) == 4)
         assert Counter(bound(plane).values()) == {"first": 2, "second": 2}
         racks_of_left = {node for pod, node in bound(plane).items() if pod.startswith("left")}
         assert len(racks_of_left) == 1 or not constraint

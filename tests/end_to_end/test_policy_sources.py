@@ -92,7 +92,7 @@ def test_a_config_map_that_will_not_do(control_plane: ControlPlane, policy: str,
     control_plane.client.create(config_map("broken", {**PACKING, "predicates": [{"name": "PodFits"}]}))
     command: list[str | Path] = [EXTENDER, "schedule", "--policy", policy, "--no-leader-elect"]
     ended = subprocess.run(
-        [*command, "--kubeconfig", control_plane.kubeconfig], capture_output=True, text=True, check=False, timeout=60
+        [*command, "--kubeconfig", control_plane.kubeconfig], capture_output=True, text=True, check=False, timeout=120
     )
     assert ended.returncode == 2
     assert f"error: policy {policy}: {recorded}" in ended.stderr

@@ -37,7 +37,7 @@ def test_every_call_of_the_stock_scheduler_is_decided_again_as_it_was(
         control_plane.scheduler(extender.configuration(names=names, plugins=ONLY_EXTENDER)),
     ):
         control_plane.client.create(*pods(PODS, random))
-        assert wait_until(lambda: bound(control_plane) == PODS, timeout_seconds=60)
+        assert wait_until(lambda: bound(control_plane) == PODS)
     result = replay(path)
     assert [each.to_dict() for each in result.changed] == []
     assert result.decided["bind"] >= PODS
@@ -50,7 +50,7 @@ def test_every_attempt_of_the_loop_is_decided_again_as_it_was(control_plane: Con
     control_plane.client.create(*nodes(20, random))
     with schedule(control_plane.kubeconfig, tmp_path, "--record", str(path)):
         control_plane.client.create(*pods(PODS, random))
-        assert wait_until(lambda: bound(control_plane) == PODS, timeout_seconds=60)
+        assert wait_until(lambda: bound(control_plane) == PODS)
     result = replay(path)
     assert [each.to_dict() for each in result.changed] == []
     assert result.decided["attempt"] >= PODS
@@ -69,9 +69,9 @@ def test_members_of_gangs_are_decided_again_as_they_were(stock_binaries: Binarie
         create_gang(plane, "endless", 40, "1")
         for number in range(5):
             create_gang(plane, f"g{number}", 4, "1")
-        assert wait_until(lambda: len(bound_members(plane)) == 20, 60)
+        assert wait_until(lambda: len(bound_members(plane)) == 20)
         create_gang(plane, "high", 4, "4", "high")
-        assert wait_until(lambda: {f"high-{i}" for i in range(4)} <= bound_members(plane).keys(), 60)
+        assert wait_until(lambda: {f"high-{i}" for i in range(4)} <= bound_members(plane).keys())
     result = replay(path)
     assert [each.to_dict() for each in result.changed] == []
     assert result.decided["plan"] >= 7

@@ -50,7 +50,7 @@ class Replica(RunningExtender):
 
     def filter(self) -> tuple[dict[str, Any], str | None]:
         """The answer to a filter call, and its Connection header."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
             connection.request("POST", "/scheduler/filter", json.dumps(FILTER), {"Content-Type": "application/json"})
             answer = connection.getresponse()
@@ -98,7 +98,7 @@ class Scheduler(threading.Thread):
         self.answers: list[dict[str, Any]] = []
 
     def run(self) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
         while not self.ending.wait(0.02):
             if connection.sock and select.select([connection.sock], [], [], 0)[0]:
                 connection.close()
@@ -198,7 +198,7 @@ def test_the_other_takes_over_and_no_node_is_filled_over(
         if end is signal.SIGSTOP:
             leader.signal(signal.SIGCONT)
             assert wait_until(lambda: "held by" in leader.readiness()[1])
-        assert wait_until(lambda: placed(client) >= ROOM, timeout_seconds=60)
+        assert wait_until(lambda: placed(client) >= ROOM)
     assert placed(client) == ROOM
     assert violations(client.list("Node"), client.list("Pod", "default")) == []
     assert wait_until(lambda: standby.metric('extender_cache_size{type="assumed_pods"}') == 0)
@@ -218,7 +218,7 @@ def test_a_service_leads_to_the_leader_and_no_call_is_refused_while_it_hands_ove
                     "--own-labels=app=extender", "--drain-seconds=5")
         for name, address in addresses.items()
     }  # fmt: skip
-    assert wait_until(lambda: all(replica.ready() for replica in replicas.values()), timeout_seconds=60)
+    assert wait_until(lambda: all(replica.ready() for replica in replicas.values()))
     assert wait_until(lambda: led_to(client) in addresses.values())
     leader = next(name for name, address in addresses.items() if address == led_to(client))
     (successor,) = set(replicas) - {leader}
@@ -263,7 +263,7 @@ def test_the_lease_changes_hands_again_and_again(control_plane: ControlPlane, st
             leader.signal(signal.SIGCONT)
             assert wait_until(lambda: not leader.ready())  # noqa: B023  asked at once
             leader, standby = standby, leader
-        assert wait_until(lambda: placed(client) >= ROOM, timeout_seconds=60)
+        assert wait_until(lambda: placed(client) >= ROOM)
     assert placed(client) == ROOM
     assert violations(client.list("Node"), client.list("Pod", "default")) == []
     assert lease(client)["leaseTransitions"] >= 3

@@ -122,7 +122,7 @@ def test_a_loop_reads_changed_rules_again_and_reports_those_that_do_not_load(
         assert scheduler.metric("extender_policy_last_reload_successful") == 0
         (gated / "gates.py").write_text(OPEN)
         assert wait_until(lambda: placed(control_plane) == {"p": "n"})
-        assert scheduler.metric("extender_policy_last_reload_successful") == 1
+        assert wait_until(lambda: scheduler.metric("extender_policy_last_reload_successful") == 1)
         assert wait_until(lambda: events(control_plane, "PolicyReloaded"))
 
 

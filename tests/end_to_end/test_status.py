@@ -21,7 +21,7 @@ pytestmark = pytest.mark.stock
 def status_of(scheduler: RunningScheduler, *arguments: str) -> str:
     server = f"http://127.0.0.1:{scheduler.port}"
     command: list[str | Path] = [EXTENDER, "status", "--server", server, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
 
 
 def test_where_pods_are_and_why(control_plane: ControlPlane, start_scheduler: StartScheduler) -> None:

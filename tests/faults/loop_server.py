@@ -17,14 +17,14 @@ class LoopServer:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        server = asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(10)
+        server = asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(60)
         self.port = server.sockets[0].getsockname()[1]
         return self
 
     def __exit__(self, *_: object) -> None:
-        asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result(60)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(60)
         self._loop.close()
 
     async def _listen(self) -> asyncio.Server:

@@ -110,7 +110,7 @@ class FaultyProxy(LoopServer):
         """Delivers what is held back to the API server, in order, whatever has become of the clients."""
         held, self._held = self._held, []
         for request in held:
-            asyncio.run_coroutine_threadsafe(self._deliver_late(request, 0.0), self._loop).result(10)
+            asyncio.run_coroutine_threadsafe(self._deliver_late(request, 0.0), self._loop).result(60)
 
     def lose(self, is_lost: Callable[[Request], bool]) -> None:
         """Such requests do not reach the API server from now on, and get a reset."""
@@ -122,7 +122,7 @@ class FaultyProxy(LoopServer):
 
     def end_idle(self) -> None:
         """Ends the connections that wait for a request."""
-        asyncio.run_coroutine_threadsafe(self._end_idle(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._end_idle(), self._loop).result(60)
 
     def blind(self) -> None:
         """From now on watches end with 410 and lists fail."""

@@ -32,7 +32,7 @@ STRANGERS = ("127.0.0.2", "127.0.0.3")
 _TAKING_SECONDS = 1.5  # until all places are taken
 _HELD_SECONDS = 30.0
 _DEAF_SECONDS = 2.5  # a stranger does not close when the server has answered and waits for that
-_PATIENCE_SECONDS = 5.0
+_PATIENCE_SECONDS = 30.0
 _PROBE = b"GET /livez HTTP/1.1\r\nHost: h\r\n\r\n"
 
 

@@ -88,7 +88,7 @@ def test_the_process_ends_within_the_grace_period_even_if_calls_hang(verb: str, 
         api.token = "t"
         flags = ("--no-leader-elect",) if verb == "schedule" else ("--drain-seconds=0",)
         with started(verb, kubeconfig, tmp_path, *flags) as running:
-            assert wait_until(running.ready, 60)
+            assert wait_until(running.ready)
             api.fail(BINDING, hang(released))
             api.put(PODS, make_pod("p").uid("u").scheduler("default-scheduler").obj())
             if verb == "serve":
@@ -112,16 +112,16 @@ def holder(api: FakeApiServer) -> str:
 
 def test_a_worker_that_crashes_leads_on_under_its_lease(tmp_path: Path) -> None:
     with api_of_a_node() as api, started("serve", api.kubeconfig(tmp_path), tmp_path, *ELECTION) as one:
-        assert wait_until(one.ready, 60)
+        assert wait_until(one.ready)
         held, other = holder(api), tmp_path / "other"
         other.mkdir()
         with started("serve", api.kubeconfig(other), other, *ELECTION) as standby:
-            assert wait_until(lambda: held in standby.readiness("?verbose")[1], 60)
+            assert wait_until(lambda: held in standby.readiness("?verbose")[1])
             children = Path(f"/proc/{one.process.pid}/task/{one.process.pid}/children")
             worker = int(children.read_text().split()[0])
             os.kill(worker, signal.SIGKILL)
             assert wait_until(lambda: not Path(f"/proc/{worker}").exists())
-            assert wait_until(one.ready, 60)
+            assert wait_until(one.ready)
             assert not standby.ready()
         assert holder(api) == held
         assert api.collections[LEASES]["default/extender"]["spec"]["leaseTransitions"] == 0
@@ -129,11 +129,11 @@ def test_a_worker_that_crashes_leads_on_under_its_lease(tmp_path: Path) -> None:
 
 def test_a_leader_that_is_to_end_answers_until_another_leads(tmp_path: Path) -> None:
     with api_of_a_node() as api, started("serve", api.kubeconfig(tmp_path), tmp_path, *ELECTION) as one:
-        assert wait_until(one.ready, 60)
+        assert wait_until(one.ready)
         held, other = holder(api), tmp_path / "other"
         other.mkdir()
         with started("serve", api.kubeconfig(other), other, *ELECTION) as standby:
-            assert wait_until(lambda: held in standby.readiness("?verbose")[1], 60)
+            assert wait_until(lambda: held in standby.readiness("?verbose")[1])
             os.kill(one.process.pid, signal.SIGTERM)
             assert wait_until(lambda: holder(api) not in ("", held))
             assert "NodeNames" in json.loads(post(one, "filter", FILTER))

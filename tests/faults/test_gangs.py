@@ -89,7 +89,7 @@ class MortalLoop:
         return Outage(begin, time.time())
 
     def await_ready(self) -> None:
-        assert wait_until(self._running.ready, 60)
+        assert wait_until(self._running.ready)
 
     def stop(self) -> None:
         self._stack.close()

@@ -34,7 +34,7 @@ class Scripted(Injector):
 def ask(plane: ControlPlane, proxy: FaultyProxy, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
     """Status and body; (0, b"") where there was no answer, (status, b"") where it broke off."""
     context = ssl.create_default_context(cafile=str(plane.ca_file))
-    connection = http.client.HTTPSConnection("127.0.0.1", proxy.port, context=context, timeout=10)
+    connection = http.client.HTTPSConnection("127.0.0.1", proxy.port, context=context, timeout=60)
     headers = {"Authorization": f"Bearer {ADMIN_TOKEN}", "Content-Type": "application/json"}
     status = 0
     try:

@@ -41,7 +41,7 @@ class Witness:
         self._stopping = True
         if self._connection.sock is not None:
             self._connection.sock.shutdown(2)
-        self._thread.join(10)
+        self._thread.join(60)
         self._connection.close()
 
     def _watch(self) -> http.client.HTTPResponse:

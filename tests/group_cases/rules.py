@@ -6,7 +6,7 @@ from pathlib import Path
 
 from extender import Node, NodeInfo, Pod, post_filter, pre_bind, predicate, priority
 
-WAIT_SECONDS = 10
+WAIT_SECONDS = 60
 
 
 @priority

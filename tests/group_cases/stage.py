@@ -18,7 +18,7 @@ from tests.running import SCHEDULER_NAME, RunningScheduler
 from tests.stock.api_client import RESOURCES, ApiError
 from tests.stock.waiting import wait_until
 
-WAIT_SECONDS = 30
+WAIT_SECONDS = 90
 WATCH_SECONDS = 3600
 NO_CHANGE_SECONDS = 3
 

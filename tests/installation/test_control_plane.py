@@ -118,7 +118,7 @@ def test_it_configures_a_node_and_undoes_it(
         f"--config={path}",
         f"--write-config-to={tmp_path}/written",
     ]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
     flags = ["--scheduler-config", str(path)]
     found = CliRunner().invoke(cli, ["doctor", *flags], env={"KUBECONFIG": "/nonexistent"}).output
     assert "ok    sampling" in found

@@ -119,7 +119,7 @@ def test_kube_scheduler_starts_with_what_may_be_set(stock_binaries: Binaries, tm
         f"--config={tmp_path}/kube-scheduler.yaml",
         f"--write-config-to={written}",
     ]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert ended.returncode == 0, ended.stderr
     document = yaml.safe_load(written.read_text())
     assert (document["parallelism"], document["percentageOfNodesToScore"]) == (8, 100)

@@ -114,7 +114,7 @@ def scheduler(control_plane: ControlPlane, account: ApiClient, tmp_path: Path) -
     process = Process("schedule", [EXTENDER, *arguments, "--kubeconfig", kubeconfig], tmp_path / "log")
     scheduler = RunningScheduler(process, port)
     try:
-        process.wait_until(scheduler.ready, timeout_seconds=30)
+        process.wait_until(scheduler.ready)
         yield scheduler
     finally:
         process.stop()

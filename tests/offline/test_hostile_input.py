@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 NODE, POD = make_node("n").obj(), make_pod("p").req(cpu="1").obj()
 MEMORY_BYTES = 1024 * 1024 * 1024
-SECONDS = 60
+SECONDS = 180
 
 
 def cluster(*items: Any) -> str:

@@ -58,7 +58,7 @@ def verdict(scheduler: Path, file: Path) -> str:
     out = file.with_suffix(".out")
     out.unlink(missing_ok=True)
     command: list[str | Path] = [scheduler, "--config", file, "--master", "http://127.0.0.1:1", "--secure-port", "0"]
-    run = subprocess.run([*command, "--write-config-to", out], capture_output=True, text=True, timeout=60, check=False)
+    run = subprocess.run([*command, "--write-config-to", out], capture_output=True, text=True, timeout=120, check=False)
     assert run.returncode in (0, 1), run.stderr
     return "" if run.returncode == 0 and out.exists() else run.stderr.strip().splitlines()[-1]
 

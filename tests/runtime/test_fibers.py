@@ -17,7 +17,7 @@ from extender.errors import TaskFailed
 from extender.runtime.fibers import READABLE, WRITABLE, FiberPool, in_thread, ready
 from extender.runtime.threads import TaskFailures, log_error
 
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 60.0
 Pair = tuple[socket.socket, socket.socket]
 
 
@@ -154,7 +154,7 @@ def test_check_reports_that_the_thread_has_ended(pairs: list[Pair], monkeypatch:
     pool.check()
     pool.submit(lambda: ready(pairs[0][0].fileno(), READABLE, WAIT_SECONDS))
     with pytest.raises(TaskFailed, match="thread test has ended"):
-        for _ in range(300):
+        for _ in range(900):
             pool.check()
             time.sleep(0.1)
     pool.submit(lambda: None)
@@ -189,7 +189,7 @@ def test_stop_ends_the_thread_when_the_last_call_in_a_thread_returns() -> None:
     pool.start()
     pool.submit(lambda: in_thread(lambda: pool.stop(0)))
     with pytest.raises(TaskFailed, match="has ended"):
-        for _ in range(300):
+        for _ in range(900):
             pool.check()
             time.sleep(0.1)
 

@@ -149,7 +149,7 @@ def test_linux_restricts_running_threads_and_those_that_they_start() -> None:
 
     def note() -> None:
         begin.set()
-        go_on.wait(10)
+        go_on.wait(60)
         found.append(real.allowed())
         child = threading.Thread(target=lambda: found.append(real.allowed()))
         child.start()
@@ -157,7 +157,7 @@ def test_linux_restricts_running_threads_and_those_that_they_start() -> None:
 
     thread = threading.Thread(target=note)
     thread.start()
-    begin.wait(10)
+    begin.wait(60)
     try:
         OneCpu(real, SystemClock()).settle()
         go_on.set()
@@ -174,11 +174,11 @@ def test_linux_keeps_running_threads_from_interrupting_this_one() -> None:
 
     def wait() -> None:
         begin.set()
-        go_on.wait(10)
+        go_on.wait(60)
 
     thread = threading.Thread(target=wait)
     thread.start()
-    begin.wait(10)
+    begin.wait(60)
     before = os.sched_getscheduler(0)
     try:
         LinuxCpus().prefer_this_thread()

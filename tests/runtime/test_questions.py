@@ -37,11 +37,11 @@ def work_on(claim: str, pod: str) -> None:
             raise
 
 
-EXPLAINED = "no answer within 0.2 s: the claim ml/rc took the time; pod ml/p needs it; 3 of 9 pods are placed"
+EXPLAINED = "no answer within 1 s: the claim ml/rc took the time; pod ml/p needs it; 3 of 9 pods are placed"
 
 
 def test_a_command_ends_in_time_and_says_what_took_it() -> None:
-    with pytest.raises(TooExpensive) as caught, time_limit(0.2):
+    with pytest.raises(TooExpensive) as caught, time_limit(1):
         work_on("ml/rc", "ml/p")
     assert str(caught.value) == EXPLAINED
 
@@ -70,7 +70,7 @@ def test_after_the_block_the_callers_timer_goes_on(seconds: float) -> None:
 
 def test_a_child_may_set_a_timer_of_its_own_as_calls_of_rules_do() -> None:
     faulthandler.dump_traceback_later(60)
-    assert in_child(lambda: faulthandler.dump_traceback_later(60), 5) is None
+    assert in_child(lambda: faulthandler.dump_traceback_later(60)) is None
 
 
 def test_an_answer_of_a_child_is_the_same() -> None:
@@ -93,9 +93,10 @@ def test_a_child_is_another_process_without_our_connections() -> None:
     assert not has_sent
 
 
-def test_a_child_that_takes_too_long_says_what_took_the_time() -> None:
+def test_a_child_that_takes_too_long_says_what_took_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("extender.runtime.questions._GRACE_SECONDS", 60.0)  # it has a low priority
     with pytest.raises(TooExpensive) as caught:
-        in_child(lambda: work_on("ml/rc", "ml/p"), seconds=0.2)
+        in_child(lambda: work_on("ml/rc", "ml/p"), seconds=1)
     assert str(caught.value) == EXPLAINED
 
 
@@ -106,8 +107,8 @@ def test_a_child_that_ignores_signals_is_killed(monkeypatch: pytest.MonkeyPatch)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
         spin()
 
-    with pytest.raises(TooExpensive, match="took more than 0"):
-        in_child(deaf, seconds=0.1)
+    with pytest.raises(TooExpensive, match="took more than 1 s"):
+        in_child(deaf, seconds=1)
 
 
 @pytest.mark.parametrize("build", [lambda: bytearray(1 << 40), lambda: list(range(1 << 40))], ids=["one", "many"])

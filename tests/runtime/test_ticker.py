@@ -19,7 +19,7 @@ def test_a_ticker_goes_on_after_its_action_failed() -> None:
 
     ticker = Ticker("test", 0.001, act)
     ticker.start()
-    assert all(thrice.acquire(timeout=10) for _ in range(3))
+    assert all(thrice.acquire(timeout=60) for _ in range(3))
     ticker.stop()
 
 
@@ -42,7 +42,7 @@ def test_an_error_about_an_object_does_not_end_the_process(error: type[Exception
 
     ticker = Ticker("expiry", 0.001, lambda: fail(error), report)
     ticker.start()
-    assert all(twice.acquire(timeout=10) for _ in range(2))
+    assert all(twice.acquire(timeout=60) for _ in range(2))
     ticker.stop()
     failures.check()
     assert set(noted) == {("expiry", "", error)}
@@ -57,7 +57,7 @@ def test_the_process_learns_that_memory_has_run_out() -> None:
 
     ticker = Ticker("expiry", 0.001, lambda: fail(MemoryError), report)
     ticker.start()
-    assert reported.wait(10)
+    assert reported.wait(60)
     ticker.stop()
     with pytest.raises(TaskFailed, match="background task expiry failed: MemoryError"):
         failures.check()
@@ -69,7 +69,7 @@ def test_without_an_interval_a_ticker_acts_only_when_woken() -> None:
     ticker.start()
     assert not acted.acquire(timeout=0.05)
     ticker.wake()
-    assert acted.acquire(timeout=10)
+    assert acted.acquire(timeout=60)
     ticker.stop()
 
 
@@ -90,7 +90,7 @@ class RevivedAsItEnds(Ticker):
         super().wake()
         for thread in threading.enumerate():
             if thread.name == self.name:
-                thread.join(10)
+                thread.join(60)
         self.revived = self.revive()
 
 

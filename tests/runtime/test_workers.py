@@ -13,7 +13,7 @@ import pytest
 from extender.errors import TaskFailed
 from extender.runtime.threads import TaskFailures, WorkerPool, log_error
 
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 60.0
 
 
 @pytest.fixture

@@ -120,10 +120,10 @@ def hang() -> Iterator[Hang]:
 
 
 def limit() -> TimeLimit:
-    return TimeLimit(ManualClock(), 0.5)
+    return TimeLimit(ManualClock(), 1.0)
 
 
-LATE = "no decision within 0.5 s: Hanging has not answered"
+LATE = "no decision within 1 s: Hanging has not answered"
 
 
 @ANY_RULE

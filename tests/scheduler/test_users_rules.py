@@ -49,7 +49,7 @@ from tests.builders import (
 from tests.plugins.users.failures import Remembered
 from tests.scheduler.world import NAME, World
 
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 60.0
 
 
 def node(name: str, cpu: str = "4") -> NodeBuilder:

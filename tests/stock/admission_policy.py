@@ -24,9 +24,9 @@ def denying(
     for kind, spec in made.items():
         plane.client.request("POST", f"{_GROUP}/validatingadmission{kind}", {"metadata": {"name": _NAME}, "spec": spec})
     try:
-        assert wait_until(is_in_force, 30)
+        assert wait_until(is_in_force)
         yield
     finally:
         for kind in made:
             plane.client.request("DELETE", f"{_GROUP}/validatingadmission{kind}/{_NAME}")
-        assert wait_until(lambda: not is_in_force(), 30)
+        assert wait_until(lambda: not is_in_force())

@@ -187,7 +187,7 @@ class ControlPlane:
         ]
         process = self.spawn("kube-controller-manager", command, f"controllers-{number}.log")
         try:
-            process.wait_until(lambda: self.answers(port, "/healthz"), timeout_seconds=60)
+            process.wait_until(lambda: self.answers(port, "/healthz"), timeout_seconds=120)
             yield process
         finally:
             process.stop()
@@ -224,7 +224,7 @@ class ControlPlane:
     def _start(self) -> None:
         etcd_port, peer_port = self._etcd_ports
         etcd = self.spawn("etcd", self._etcd_command(etcd_port, peer_port), "etcd.log")
-        etcd.wait_until(lambda: _http_ok(etcd_port, "/readyz"), timeout_seconds=30)
+        etcd.wait_until(lambda: _http_ok(etcd_port, "/readyz"), timeout_seconds=120)
         apiserver = self.spawn("kube-apiserver", self._apiserver_command(etcd_port), "kube-apiserver.log")
         apiserver.wait_until(lambda: self.answers(self._port, "/readyz"), timeout_seconds=120)
         if not etcd.running:  # another etcd has the port, and answered in its place

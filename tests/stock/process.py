@@ -14,6 +14,8 @@ from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
+_WORKERS = 16
+_given = set[int]()
 
 
 class StartError(Exception):
@@ -51,7 +53,7 @@ class Process:
         """Returns the CPU time so far, its children's too; 0 where it has ended."""
         return sum(map(_cpu_seconds, _family(self.pid)))
 
-    def wait_until(self, ready: Callable[[], bool], timeout_seconds: float) -> None:
+    def wait_until(self, ready: Callable[[], bool], timeout_seconds: float = 90) -> None:
         """Raises StartError when the process ends first, or the time does."""
         deadline = time.monotonic() + timeout_seconds
         while not ready():
@@ -120,8 +122,16 @@ def _die_with_parent() -> None:
 
 
 def free_port() -> int:
-    """A port on 127.0.0.1 that is free now; its user may still lose a race, and has to try again."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+    """Returns a port on 127.0.0.1 that is free now, and that no other call in this run of the tests returns.
+
+    Linux gives odd ports to servers and even ones to clients. Each worker of the tests has a share of the odd ones.
+    """
+    share = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _WORKERS
+    for _ in range(10_000):
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            port: int = listener.getsockname()[1]
+        if port not in _given and port // 2 % _WORKERS == share:
+            _given.add(port)
+            return port
+    raise StartError("no port is free")

@@ -39,6 +39,6 @@ def scrape(plane: ControlPlane, scheduler: Process) -> str:
     headers = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
     request = urllib.request.Request(f"https://127.0.0.1:{port}/metrics", headers=headers)
     context = ssl.create_default_context(cafile=str(plane.ca_file))
-    with urllib.request.urlopen(request, context=context, timeout=10) as answer:
+    with urllib.request.urlopen(request, context=context, timeout=60) as answer:
         body: str = answer.read().decode()
         return body

@@ -39,7 +39,7 @@ def test_a_pod_is_placed_while_it_answers_and_not_otherwise(
         assert "connection refused" in pod_p(control_plane)["status"]["conditions"][0]["message"]
         process = Process("noopext", [stock_binaries["noopext"], f"--address=127.0.0.1:{port}"], tmp_path / "log")
         try:
-            process.wait_until(lambda: listening(port), timeout_seconds=10)
+            process.wait_until(lambda: listening(port))
             control_plane.client.patch("Pod", "p", {"metadata": {"labels": {"try": "again"}}})
             assert wait_until(lambda: pod_p(control_plane)["spec"].get("nodeName")) in {"n", "m"}
         finally:

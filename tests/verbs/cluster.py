@@ -19,6 +19,7 @@ from extender.runtime.ports import Binding, Check, Telemetry, always
 from extender.table import PodInfo, Table
 from extender.table.features import VERSIONS, FeatureGates
 from extender.table.labels import Rows
+from extender.verbs.bind import Bind
 from tests.builders import Object
 
 PROFILES = Profiles([default_profile()], VERSIONS["1.37"].features)
@@ -109,6 +110,12 @@ class CountedResults(Telemetry):
         if self.errors:
             raise self.errors.pop(0)
         self.results.append(result)
+
+
+def callers_that_share(verb: Bind, uid: str) -> int:
+    """The number of calls that wait for another call's bind of the pod."""
+    shared = verb._in_progress[uid].result
+    return len(shared._condition._waiters) if shared else 0  # type: ignore[attr-defined]  # of a Condition
 
 
 def answer(verb: Any, body: bytes) -> Any:

@@ -42,7 +42,17 @@ from tests.builders import (
     node_term,
     with_allocation,
 )
-from tests.verbs.cluster import PROFILES, CountedResults, FakeBinder, answer, binding, cache_of, tell
+from tests.stock.waiting import wait_until
+from tests.verbs.cluster import (
+    PROFILES,
+    CountedResults,
+    FakeBinder,
+    answer,
+    binding,
+    cache_of,
+    callers_that_share,
+    tell,
+)
 
 NODE = make_node("n").allocatable(cpu="2", memory="4Gi", pods="10").obj()
 OTHER = make_node("m").allocatable(cpu="2", memory="4Gi", pods="10").obj()
@@ -418,7 +428,7 @@ def test_calls_for_one_pod_at_the_same_time_share_one_binding() -> None:
     class Slow(FakeBinder):
         def bind(self, binding: Binding, check: Check = always) -> None:
             posting.set()
-            assert go_on.wait(10)
+            assert go_on.wait(60)
             super().bind(binding, check)
 
     binder, counted = Slow(), CountedResults()
@@ -427,8 +437,9 @@ def test_calls_for_one_pod_at_the_same_time_share_one_binding() -> None:
     threads = [threading.Thread(target=lambda: answers.append(answer(verb, binding(POD, "n")))) for _ in range(4)]
     for thread in threads:
         thread.start()
-    assert posting.wait(10)
+    assert posting.wait(60)
     assert answer(verb, binding(POD, "m")) == {"Error": "is being bound to n"}
+    assert wait_until(lambda: callers_that_share(verb, UID) == 3)
     go_on.set()
     for thread in threads:
         thread.join()

@@ -31,7 +31,7 @@ from extender.verbs.filter import Filter
 from tests.builders import Object, make_node, make_pod
 from tests.plugins.users.failures import Remembered
 from tests.stock.waiting import wait_until
-from tests.verbs.cluster import PROFILES, FakeBinder, answer, args, binding, cache_of
+from tests.verbs.cluster import PROFILES, FakeBinder, answer, args, binding, cache_of, callers_that_share
 
 NODE = make_node("n").allocatable(cpu="4", memory="4Gi", pods="10").obj()
 POD = make_pod("p").uid("p").req(cpu="1").obj()
@@ -61,6 +61,12 @@ class WithRules:
         error: str = answer(self.verb, binding(pod, "n"))["Error"]
         return error
 
+    def await_waiting(self, *uids: str) -> None:
+        """Returns once these pods wait at Permit; a permit is pending a moment before its pod waits."""
+        waiting = self.permit_wait
+        assert waiting is not None
+        assert wait_until(lambda: set(waiting.uids()) == {*uids})
+
 
 class Licences:
     """A rule of Reserve that knows which pods have a licence, and one of Permit that answers `answer`."""
@@ -87,13 +93,6 @@ TAKE, LET = 'running Reserve plugin "take": ', 'running Permit plugin "let": '
 
 def member(name: str, size: int = 2) -> Object:
     return make_pod(name).uid(name).req(cpu="1").label({GANG: "g"}).annotation({SIZE: str(size)}).obj()
-
-
-def waits(permits: Permits, rule: str, pods: int) -> None:
-    """Returns once so many pods wait for the rule."""
-    reached = threading.Event()
-    while len(permits.pending(rule)) < pods:
-        reached.wait(0.005)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +212,7 @@ def test_a_rule_that_hangs_is_left_in_time_and_takes_back_what_it_did_once_it_en
         settle(given.permits, given.cache)
         return given.bind(POD) == again
 
-    assert wait_until(settled, 30)
+    assert wait_until(settled)
     assert hanging.held == ["take other", "let other", *([] if again else ["take p", "let p"])]
 
 
@@ -270,7 +269,7 @@ def test_the_last_of_a_gang_lets_all_go(with_gang: Any) -> None:
     pods = [member(f"g{i}", 3) for i in range(3)]
     given, calls, binder = with_gang(9, POD, *pods)
     first, second = calls.bind(pods[0]), calls.bind(pods[1])
-    waits(given.permits, "gang", 2)
+    given.await_waiting("g0", "g1")
     big = make_pod("big").req(cpu="3").obj()
     refused = answer(Filter(given.cache, PROFILES, Telemetry()), args(big, names=["n"]))
     assert refused["FailedNodes"] == {"n": "Insufficient cpu"}
@@ -286,7 +285,7 @@ def test_more_than_may_wait_at_once_are_refused(with_gang: Any) -> None:
     pods = [member(f"g{i}", 3) for i in range(3)]
     given, calls, binder = with_gang(1, *pods)
     first = calls.bind(pods[0])
-    waits(given.permits, "gang", 1)
+    given.await_waiting("g0")
     assert given.bind(pods[1]) == "too many pods are waiting at Permit"
     assert first.result() == "another pod of the gang could not be placed"
     assert (binder.bound, given.cache.size().assumed_pods) == ([], 0)
@@ -296,7 +295,7 @@ def test_the_wait_of_a_deleted_pod_ends_and_gives_its_place_and_its_slot_back(wi
     pods = [member(f"g{i}") for i in range(2)]
     given, calls, binder = with_gang(1, *pods)
     first = calls.bind(pods[0])
-    waits(given.permits, "gang", 1)
+    given.await_waiting("g0")
     wait, cache = given.permit_wait, given.cache
     wait.end_deleted(lambda pod: cache.find_pod(pod.uid, pod.key) is not None)
     assert wait.uids() == ["g0"]
@@ -305,7 +304,7 @@ def test_the_wait_of_a_deleted_pod_ends_and_gives_its_place_and_its_slot_back(wi
     assert first.result() == "pod default/g0 no longer exists"
     assert (wait.uids(), given.permits.pending("gang"), cache.size().assumed_pods) == ([], [], 0)
     calls.bind(pods[1])  # the only slot is free again
-    waits(given.permits, "gang", 1)
+    given.await_waiting("g1")
     assert binder.bound == []
 
 
@@ -313,7 +312,8 @@ def test_a_call_that_is_repeated_waits_with_the_first(with_gang: Any) -> None:
     pods = [member("g0"), member("g1")]
     given, calls, binder = with_gang(9, *pods)
     first, again = calls.bind(pods[0]), calls.bind(pods[0])
-    waits(given.permits, "gang", 1)
+    given.await_waiting("g0")
+    assert wait_until(lambda: callers_that_share(given.verb, "g0") == 1)
     assert given.bind(pods[1]) == ""
     assert (first.result(), again.result()) == ("", "")
     assert sorted(binder.bound) == [("g0", "n"), ("g1", "n")]

@@ -324,7 +324,7 @@ def test_a_member_that_the_watch_shows_on_its_node_counts_before_its_own_call_ha
 
 def test_calls_are_bound_at_the_latest_when_their_time_is_over_if_the_gang_now_needs_fewer() -> None:
     pods = gang(3)
-    with binds(make_pod_group("gang", 3), *pods, seconds=0.5) as webhook:
+    with binds(make_pod_group("gang", 3), *pods, seconds=3.0) as webhook:
         calls = [webhook.begin(pod, "n0") for pod in pods[:2]]
         assert wait_until(lambda: webhook.waiting() == {"m0", "m1"})
         tell(webhook.cache, [make_pod_group("gang", 2)])

@@ -289,13 +289,13 @@ def test_a_child_that_cannot_be_bound_is_refused_while_another_waits() -> None:
 @pytest.mark.parametrize(
     ("bound", "reason"),
     [
-        (["a0"], "1 of 2 members that pod group default/a needs are missing after 0.05 s"),
-        (["a0", "a1"], "1 of 2 child groups that composite pod group default/tree needs are missing after 0.05 s"),
+        (["a0"], "1 of 2 members that pod group default/a needs are missing after 2 s"),
+        (["a0", "a1"], "1 of 2 child groups that composite pod group default/tree needs are missing after 2 s"),
     ],
 )
 def test_a_refusal_names_the_lowest_group_that_lacks_something(bound: list[str], reason: str) -> None:
     (_, *first) = small("a")
-    with bind_of(BOTH, *small("a"), *small("b"), seconds=SHORT) as webhook:
+    with bind_of(BOTH, *small("a"), *small("b"), seconds=2.0) as webhook:
         calls = [webhook.begin(pod, "n0") for pod in first if pod["metadata"]["name"] in bound]
         assert reason in [call.result() for call in calls]
         assert (webhook.binder.bound, webhook.assumed()) == ([], set())
@@ -355,7 +355,7 @@ def test_a_child_that_was_refused_can_be_bound_while_another_still_waits() -> No
 def test_only_whole_gangs_are_bound_when_no_more_members_of_the_tree_may_wait() -> None:
     three = make_composite_pod_group("tree", 3)
     (_, *first), (_, *second) = small("a"), small("b")
-    with binds(three, *small("a"), *small("b"), *small("c"), most_waiting=3, features=TREES, seconds=1.0) as webhook:
+    with binds(three, *small("a"), *small("b"), *small("c"), most_waiting=3, features=TREES, seconds=3.0) as webhook:
         waiting = webhook.begin(second[0], "n1")
         assert wait_until(lambda: webhook.waiting() == {"b0"})
         assert [call.result() for call in [webhook.begin(pod, "n0") for pod in first]] == ["", ""]

@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,8 +47,8 @@ Answered = (
 class ScriptedVerb:
     """Its requests say what is to happen: {"pod": "namespace/name", "labels": {}, "nodes": [...], "do": ACTION}.
 
-    ACTION: "raise", "raise in decode", "unsafe" (encode refuses), "refuse" (an Error), "sleep:SECONDS". A decision
-    keeps the first node; to pass keeps all.
+    ACTION: "raise", "raise in decode", "unsafe" (encode refuses), "refuse" (an Error), "until:FILE" (waits for the
+    file). A decision keeps the first node; to pass keeps all.
     """
 
     name: str
@@ -78,9 +79,10 @@ class ScriptedVerb:
             raise RuntimeError("scripted")
         if action == "late":
             raise DeadlineExceeded("no decision within 4 s")
-        if action == "sleep":
-            print("sleeping", file=sys.stderr, flush=True)
-            time.sleep(float(argument))
+        if action == "until":
+            print("held", file=sys.stderr, flush=True)
+            while not Path(argument).exists():
+                time.sleep(0.01)
         return self._answer(_names(request)[:1], "no" if action == "refuse" else "")
 
     def allow_all(self, request: Scripted) -> Answered:

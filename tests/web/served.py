@@ -38,7 +38,7 @@ class Announcing(Running):
 def build(settings: Settings) -> ExtenderApp:
     app = make_app(Announcing(), **settings.model_dump()).app
     if "IMPATIENT" in os.environ:
-        limits = replace(app.lifecycle.limits, idle_seconds=2.0, head_seconds=0.3, body_seconds=0.3)
+        limits = replace(app.lifecycle.limits, idle_seconds=3.0, head_seconds=1.0, body_seconds=1.0)
         app.lifecycle.limits = limits
     return app
 

@@ -11,16 +11,17 @@ import ssl
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.stock.waiting import wait_until
+
 ROOT = Path(__file__).parents[2]
 OURS = "extender.web.worker.ThreadPerConnection"
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 
 
 @dataclass
@@ -85,6 +86,11 @@ def post(body: bytes = b"{}", path: str = "/scheduler/filter", **headers: str) -
     return f"POST {path} HTTP/1.1\r\n{head}\r\n".encode() + body
 
 
+def held(until: Path) -> bytes:
+    """The bytes of a POST that the scripted verb answers once the file exists."""
+    return post(json.dumps({"do": f"until:{until}", "nodes": ["a"]}).encode())
+
+
 def get(path: str, method: str = "GET") -> bytes:
     return f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
 
@@ -112,12 +118,9 @@ class Server:
     def exit_code(self) -> int:
         return self.process.wait(PATIENCE_SECONDS)
 
-    def until_logged(self, text: str) -> None:
-        """Waits for `text` to come up in the log."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while text not in self.log:
-            assert time.monotonic() < deadline, self.log
-            time.sleep(0.02)
+    def until_logged(self, text: str, times: int = 1) -> None:
+        """Waits for `text` to come up in the log, so many times."""
+        assert wait_until(lambda: self.log.count(text) >= times), self.log
 
     @property
     def worker_pid(self) -> int:

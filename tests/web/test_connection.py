@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from extender.web.answers import CLOSE, Answer, error_answer, header_lines, status_line
 from extender.web.connection import Application, Budget, ClientConnection, Environ, Lifecycle, Phase, Places, render
 from extender.web.request_parser import Limits, RequestRefused
+from tests.stock.waiting import wait_until
 from tests.web.servers import PATIENCE_SECONDS, Wire, post
 
 
@@ -62,17 +63,12 @@ def test_bodies_share_one_budget_until_they_are_answered(clients: str, size: int
     application = Lengths(let_go)
     with connected(application, budget, clients[0]) as first, connected(application, budget, clients[1]) as second:
         first.send(post(b"x" * size))
-        while not budget_is_taken(budget, clients[0], size):
-            pass
+        assert wait_until(lambda: budget._taken_bytes[clients[0]] >= size)
         second.send(post(b"x" * size))
         assert second.reply().status == 503
         let_go.set()
         assert first.reply().body == str(size).encode()
     budget.take(clients[0], limit)
-
-
-def budget_is_taken(budget: Budget, client: str, size: int) -> bool:
-    return budget._taken_bytes[client] >= size
 
 
 def test_continue_is_sent_only_to_a_client_that_waits_for_it() -> None:

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from tests.stock.process import free_port
-from tests.web.servers import OURS, PATIENCE_SECONDS, ROOT, Server, Wire, extender, get, gunicorn, post
+from tests.web.servers import OURS, PATIENCE_SECONDS, ROOT, Server, Wire, extender, get, gunicorn, held, post
 
 pytestmark = pytest.mark.slow
 
 
 def test_readiness_goes_down_while_calls_are_still_answered() -> None:
-    with extender("--drain-seconds", "3") as server:
+    with extender("--drain-seconds", "8") as server:
         assert server.ask(get("/readyz")).status == 200
         kept = server.connect()
         kept.send(post()).reply()
@@ -33,15 +33,16 @@ def test_readiness_goes_down_while_calls_are_still_answered() -> None:
         assert server.exit_code() == 0
 
 
-def test_calls_in_flight_end_and_new_connections_are_refused() -> None:
+def test_calls_in_flight_end_and_new_connections_are_refused(tmp_path: Path) -> None:
     with extender() as server:
         idle, busy = server.connect(), server.connect()
         assert idle.send(get("/livez")).reply().status == 200
-        busy.send(post(b'{"do": "sleep:1.5", "nodes": ["a"]}'))
-        server.until_logged("sleeping")
+        busy.send(held(tmp_path / "end"))
+        server.until_logged("held")
         server.terminate()
         assert idle.ended()
         _until_refused(server)
+        (tmp_path / "end").touch()
         answer = busy.reply()
         assert (answer.json["NodeNames"], answer.headers["connection"]) == (["a"], "close")
         assert server.exit_code() == 0
@@ -59,10 +60,10 @@ def test_a_request_that_is_half_sent_at_the_end_is_answered() -> None:
         assert server.exit_code() == 0
 
 
-def test_a_call_that_does_not_end_is_not_waited_for_forever() -> None:
+def test_a_call_that_does_not_end_is_not_waited_for_forever(tmp_path: Path) -> None:
     with extender(GRACEFUL_SECONDS="2") as server:
-        server.connect().send(post(b'{"do": "sleep:60"}'))
-        server.until_logged("sleeping")
+        server.connect().send(held(tmp_path / "never"))
+        server.until_logged("held")
         server.terminate()
         assert server.exit_code() == 0
     assert "did not end in time" in server.log
@@ -85,12 +86,13 @@ def test_our_worker_starts_the_application_before_the_first_request() -> None:
         server.until_logged("application started")
 
 
-def test_plain_gunicorn_with_our_worker_drains_too() -> None:
-    with gunicorn(OURS, EXTENDER_DRAIN_SECONDS="1") as server:
-        busy = server.connect().send(post(b'{"do": "sleep:2"}'))
-        server.until_logged("sleeping")
+def test_plain_gunicorn_with_our_worker_drains_too(tmp_path: Path) -> None:
+    with gunicorn(OURS, EXTENDER_DRAIN_SECONDS="5") as server:
+        busy = server.connect().send(held(tmp_path / "end"))
+        server.until_logged("held")
         server.terminate()
         _until_unready(server)
+        (tmp_path / "end").touch()
         assert busy.reply().status == 200
         assert server.exit_code() == 0
     assert "application stopped" in server.log

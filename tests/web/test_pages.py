@@ -48,7 +48,7 @@ def served() -> Iterator[PageServer]:
     ],
 )
 def test_pages(served: PageServer, path: str, status: int, body: object) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=60)
     for _ in range(2):  # the connection is kept
         connection.request("GET", path, headers={"Accept": "text/plain"})
         answer = connection.getresponse()
@@ -58,7 +58,7 @@ def test_pages(served: PageServer, path: str, status: int, body: object) -> None
 
 def test_other_machines_get_the_pages_about_the_process_only(served: PageServer) -> None:
     """A service mesh passes the requests of other machines on from 127.0.0.6."""
-    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=10, source_address=("127.0.0.6", 0))
+    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=60, source_address=("127.0.0.6", 0))
     statuses = []
     for path in ("/echo", "/debug/echo", "//debug/echo"):
         connection.request("GET", path)
@@ -69,7 +69,7 @@ def test_other_machines_get_the_pages_about_the_process_only(served: PageServer)
 
 
 def connect(server: PageServer) -> Wire:
-    return Wire(socket.create_connection(("127.0.0.1", server.port), timeout=10))
+    return Wire(socket.create_connection(("127.0.0.1", server.port), timeout=60))
 
 
 def test_an_action_of_the_loop_needs_a_post(served: PageServer) -> None:

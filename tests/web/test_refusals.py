@@ -43,7 +43,7 @@ def without_pace(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_line_says_who_asked_for_what(request_bytes: bytes, line: str, caplog: pytest.LogCaptureFixture) -> None:
     server = PageServer("127.0.0.1", 0, {"/livez": lambda *_: Answer(200, b"ok")})
     server.start()
-    with (wire := Wire(socket.create_connection(("127.0.0.1", server.port), timeout=10))).socket:
+    with (wire := Wire(socket.create_connection(("127.0.0.1", server.port), timeout=60))).socket:
         wire.send(request_bytes).reply()
     server.stop()
     assert any(line in each for each in caplog.messages), caplog.messages

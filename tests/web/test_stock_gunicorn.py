@@ -69,7 +69,7 @@ def test_decisions_are_those_of_our_worker(worker: str, tmp_path: Path) -> None:
 
 @pytest.fixture(params=STOCK)
 def stock(request: pytest.FixtureRequest) -> Iterator[Server]:
-    with gunicorn(request.param, EXTENDER_DRAIN_SECONDS="2") as server:
+    with gunicorn(request.param, EXTENDER_DRAIN_SECONDS="5") as server:
         assert server.ask(get("/readyz")).status == 200
         yield server
 
@@ -88,7 +88,7 @@ def test_sigterm_lowers_readiness_answers_calls_and_stops_the_application(stock:
 def test_sigterm_to_gunicorn_stops_the_application(stock: Server) -> None:
     stock.terminate()
     assert stock.exit_code() == 0
-    assert "application stopped" in stock.log
+    stock.until_logged("application stopped")
 
 
 def test_sigusr2_to_the_worker_compares(stock: Server) -> None:

@@ -79,7 +79,7 @@ def elect(api: FakeApiServer, tmp_path: Path) -> Iterator[Elect]:
         asks: bool = False,
     ) -> LeaderElector:
         connection = connection or KubeClient(Kubeconfig(api.kubeconfig(tmp_path)))
-        lease = LeaseClient(connection, "default", "extender", timeout_seconds=0.2)
+        lease = LeaseClient(connection, "default", "extender", timing.renew_deadline_seconds / 3)
         writes = writes or knowing()
         election = Election(identity, timing, Random(1), writes, asks=asks)
         settlement = Settlement(writes, lambda: caught_up, Waiting(), SystemClock())

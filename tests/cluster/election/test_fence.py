@@ -179,6 +179,6 @@ def test_what_waits_for_its_turn_is_not_written_once_the_lease_is_lost() -> None
     statuses.failed(POD, "Unschedulable", "message", "")
     for outbox in (events, statuses):
         outbox.start()
-        assert asked.acquire(timeout=30)
+        assert asked.acquire(timeout=60)
         outbox.stop(5.0)
     assert server.methods == []

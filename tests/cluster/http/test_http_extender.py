@@ -83,7 +83,7 @@ def test_an_extender_that_does_not_listen_is_a_refusal() -> None:
 
 def test_the_outcome_of_a_late_response_is_unknown() -> None:
     with FakeExtender(filter=all_pass) as fake:
-        fake.delay_seconds = 5.0
+        fake.delay_seconds = 2.0
         with pytest.raises(OutcomeUnknown, match=r"filter: the response was not complete after 0.2 s"):
             http_extender(fake.url, timeout_seconds=0.2).post("filter", ASKED)
 

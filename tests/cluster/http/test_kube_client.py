@@ -28,7 +28,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def get(client: KubeClient) -> int:
-    with client.get(NODES, {}, 5.0) as response:
+    with client.get(NODES, {}, 60.0) as response:
         response.read()
     return response.status
 
@@ -133,7 +133,7 @@ def test_a_call_is_sent_twice_at_most(tmp_path: Path) -> None:
         client = KubeClient(Kubeconfig(api.kubeconfig(tmp_path)))
         with ThreadPoolExecutor(3) as threads:  # so that there are three kept connections
             together = threading.Barrier(3)
-            api.fail(NODES, *[lambda _: together.wait(30) is not None] * 3)
+            api.fail(NODES, *[lambda _: together.wait(60) is not None] * 3)
             assert list(threads.map(lambda _: get(client), range(3))) == [200] * 3
         api.fail(BINDING, *[hang_up] * 3)
         with pytest.raises(OutcomeUnknown):
@@ -187,11 +187,11 @@ def test_without_threads_calls_are_refused_and_credentials_are_read_later(
         with monkeypatch.context() as limited:
             limited.setattr(threading.Thread, "start", cannot_start)
             fibers.submit(ask)
-            refused = answers.get(timeout=30)
+            refused = answers.get(timeout=60)
         assert isinstance(refused, Refused)
         assert refused.status == 503
         api.kubeconfig(tmp_path, token="new")
         api.token = "new"
         assert wait_until(lambda: get(client) == 200)
         client.close()
-    fibers.stop(30)
+    fibers.stop(60)

@@ -33,7 +33,7 @@ def lister(api: FakeApiServer, tmp_path: Path) -> Iterator[ClusterSource]:
     connection, recorder = KubeClient(Kubeconfig(api.kubeconfig(tmp_path))), Recorder()
     source = ClusterSource(connection, [KINDS["Node"]], recorder, recorder, SystemClock(), Random(1))
     source.start()
-    assert wait_until(lambda: not source.unsynced(), 10)
+    assert wait_until(lambda: not source.unsynced())
     yield source
     source.stop()
 

@@ -73,7 +73,7 @@ def following(api: FakeApiServer, directory: Path, ages: Ages) -> Iterator[Clust
     running = ClusterSource(client, [KINDS["Node"]], ages, ages, SystemClock(), Random(1))
     running.start()
     try:
-        assert wait_until(lambda: not running.unsynced(), 10)
+        assert wait_until(lambda: not running.unsynced())
         yield running
     finally:
         running.stop()

@@ -22,6 +22,7 @@ from extender.runtime.ports import Binding, Check, always
 from extender.runtime.threads import HangingCalls, log_error
 from tests.builders import make_pod
 from tests.cluster.fake_api import PODS, FakeApiServer, Fault, accept_and_hang_up, answer, fake_api, hang, hang_up
+from tests.stock.waiting import wait_until
 
 BINDING = "/api/v1/namespaces/default/pods/p/binding"
 
@@ -63,7 +64,7 @@ class FiberBinder(ApiBinder):
                 bound.set_exception(error)
 
         self._pool.submit(bind)
-        bound.result(30)
+        bound.result(60)
 
 
 @pytest.fixture(params=["thread", "fiber"])
@@ -180,6 +181,7 @@ def test_no_answer_in_time(api: FakeApiServer, binder: ApiBinder, monkeypatch: p
     with pytest.raises(OutcomeUnknown, match="the response was not complete after"):
         binder.bind(Binding("default", "p", "u", "n1"))
     release.set()
+    assert wait_until(lambda: api.calls)
     assert len(api.calls) == 1, "a call that may still be under way is not repeated"
 
 
@@ -190,13 +192,14 @@ def test_after_one_time_out_no_connection_is_used_that_was_idle_then(
     for index in range(8):
         api.put(PODS, make_pod(f"p{index}").uid(f"u{index}").obj())
     met = threading.Barrier(4)
-    api.fail("/api/v1/namespaces/default/pods/p0/binding", *[lambda _: met.wait(5) >= 0] * 4)
+    api.fail("/api/v1/namespaces/default/pods/p0/binding", *[lambda _: met.wait(60) >= 0] * 4)
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: binder.bind(Binding("default", "p0", "u0", "n1")), range(4)))
     monkeypatch.setattr(KubeClient.call, "__defaults__", (JSON, 0.2, always))
     api.freeze()
     with pytest.raises(OutcomeUnknown, match="the response was not complete after"):
         binder.bind(Binding("default", "p1", "u1", "n1"))
+    monkeypatch.setattr(KubeClient.call, "__defaults__", (JSON, 20.0, always))
     for index in range(2, 8):
         binder.bind(Binding("default", f"p{index}", f"u{index}", "n1"))
 

@@ -29,7 +29,7 @@ class Writer:
 
     def write(self, value: str) -> None:
         self.entered.set()
-        self.gate.wait(30)
+        self.gate.wait(60)
         failing, self.failing = self.failing, None
         if failing:
             raise failing
@@ -63,7 +63,7 @@ def test_a_write_under_way_is_not_changed(outbox: Outbox[str, str], writer: Writ
     writer.gate.clear()
     outbox.start()
     outbox.put("a", "first")
-    assert writer.entered.wait(10)
+    assert writer.entered.wait(60)
     outbox.put("a", " second")
     writer.gate.set()
     assert wait_until(lambda: len(writer.written) == 2)
@@ -101,7 +101,7 @@ def test_a_write_that_fails_for_a_while_is_tried_again_with_the_newest_content(
     outbox.start()
     outbox.put("a", "1")
     outbox.put("b", "2")
-    assert writer.entered.wait(10)
+    assert writer.entered.wait(60)
     outbox.put("a", "3")
     writer.gate.set()
     assert wait_until(lambda: len(writer.written) == 2)
@@ -130,12 +130,12 @@ def test_what_is_withdrawn_while_it_fails_is_not_tried_again(outbox: Outbox[str,
     writer.failing = OutcomeUnknown("no answer")
     outbox.start()
     outbox.put("a", "1")
-    assert writer.entered.wait(10)
+    assert writer.entered.wait(60)
     withdrawing = threading.Thread(target=outbox.withdraw, args=("a",))
     withdrawing.start()
     assert wait_until(lambda: outbox._withdrawn)
     writer.gate.set()
-    withdrawing.join(10)
+    withdrawing.join(60)
     outbox.put("b", "2")
     assert wait_until(lambda: writer.written == ["2"])
 
@@ -158,7 +158,7 @@ def test_who_withdraws_waits_for_what_is_being_written(outbox: Outbox[str, str],
     writer.gate.clear()
     outbox.start()
     outbox.put("a", "1")
-    assert writer.entered.wait(30)
+    assert writer.entered.wait(60)
     outbox.put("a", "2")
     seen: list[list[str]] = []
 
@@ -168,10 +168,11 @@ def test_who_withdraws_waits_for_what_is_being_written(outbox: Outbox[str, str],
 
     thread = threading.Thread(target=withdraw)
     thread.start()
+    assert wait_until(lambda: outbox._withdrawn)
     outbox.withdraw("b")  # nothing of it is being written
     assert not seen
     writer.gate.set()
-    thread.join(30)
+    thread.join(60)
     assert seen == [["1"]]
     outbox.put("c", "3")
     assert wait_until(lambda: writer.written == ["1", "3"])

@@ -323,7 +323,7 @@ def test_a_rule_that_hangs_holds_the_loop_up_for_no_longer_than_a_decision_may_t
         settle(world.permits, world.cache)
         return f"undo {place} p" in rules.calls
 
-    assert wait_until(undone_late, 30)
+    assert wait_until(undone_late)
     world.pass_time(20)
     assert (world.node_of("p"), rules.calls[-3:]) == ("n1", ASKED)
 
