@@ -15,6 +15,7 @@ DOCKER ?= docker
 unexport PYTHONDONTWRITEBYTECODE
 # The markers of the tests that only `make test-all` runs.
 LATER := slow or browser or clients or controllers or promtool or actionlint
+FRESH = $(shell date +%s)
 # Registries allow no capitals, and the owner of a repository may have some.
 lower = $(shell echo "$(1)" | tr A-Z a-z)
 # As kubectl and krew name them: linux-amd64, darwin-arm64.
@@ -41,8 +42,8 @@ $(READY): $(INSTALLED)
 run: $(INSTALLED) ## serve the example cluster on 127.0.0.1:8888; needs no test packages
 	@exec $(VENV)/bin/extender demo --bind $(BIND)
 
-check: lint ## lint, and every test of fixed cases that needs neither servers nor a browser
-	$(VENV)/bin/pytest -q -n 2 --dist loadfile -m "not (stock or processes or hypothesis or $(LATER))"
+check: lint ## lint, and every test of few fixed cases that needs neither servers nor a browser
+	$(VENV)/bin/pytest -q -n 2 --dist loadfile -m "not (stock or processes or hypothesis or thorough or $(LATER))"
 
 test: $(READY) ## all that must hold before a change lands, in about eleven minutes; first builds etcd, kube-apiserver and kube-scheduler
 	$(VENV)/bin/pytest -n 4 --dist loadfile -m "not ($(LATER))"
@@ -51,7 +52,7 @@ test-all: $(READY) ## run the tests that `make test` leaves out: those that need
 	$(VENV)/bin/pytest -n 4 --dist loadfile -m "$(LATER)"
 
 test-fast: $(READY) ## run the tests of some rooms that need no servers, in a minute; with another Python: VENV=.venv-3.13 PYTHON=python3.13
-	$(VENV)/bin/pytest -q -n 2 -m "not stock and not browser and not hypothesis" tests/runtime tests/model tests/table tests/framework tests/web tests/config/test_settings.py
+	$(VENV)/bin/pytest -q -n 2 -m "not (stock or browser or hypothesis or slow)" tests/runtime tests/model tests/table tests/framework tests/web tests/config/test_settings.py
 
 soak: $(READY) ## provoke faults at length: 2,000 pods, 20 deaths, 40 leaders, 100,000 bad requests, ten minutes of churn
 	SOAK=1 $(VENV)/bin/pytest -s tests/faults
@@ -77,8 +78,9 @@ fuzz-answers: $(READY) ## check every answer about 10,000 random clusters; takes
 test-group-incidents: $(READY) ## explain 1,000 incidents of pod groups whose cause is known; `make test` has 100
 	@$(VENV)/bin/python -m tests.answers.group_incidents $(ARGS)
 
-explore: $(READY) ## run the property tests with fresh random cases
+explore: $(READY) ## run the property tests and tests/conformance with fresh random cases
 	HYPOTHESIS_PROFILE=exploring $(VENV)/bin/pytest -n 2 -m hypothesis
+	CONFORMANCE_SEED=$(FRESH) EVENT_SEED=$(FRESH) RANKING_SEED=$(FRESH) $(VENV)/bin/pytest -n 2 tests/conformance
 
 backlogs: $(READY) ## compare the loop with deciding each pod alone, on 1,000 backlogs; the stock plugins check the placements of 100
 	BACKLOGS=1000 $(VENV)/bin/pytest -n 2 tests/scheduler/test_backlogs.py

@@ -6,12 +6,15 @@ import faulthandler
 import gc
 import logging
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import cache
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGTERM, SIGUSR2
 from threading import Thread
@@ -76,9 +79,34 @@ def _begin_imports(session: pytest.Session) -> None:
     first, step = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
     root = session.config.rootpath
     files = sorted(path for folder in session.config.args for path in (root / folder).rglob("test_*.py"))
+    files = [path for path in files if not _is_left_out(path, session.config.option.markexpr)]
     for path in files[first::step]:
         with suppress(Exception):  # The collection, which follows, reports a file that cannot be imported.
             import_module(".".join(path.relative_to(root).with_suffix("").parts))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Keeps files from being imported whose own markers leave all their tests out: some import much."""
+    return _is_left_out(collection_path, config.option.markexpr) or None
+
+
+def _is_left_out(path: Path, expression: str) -> bool:
+    """Returns True if `-m` leaves out each test of a file."""
+    if not expression or not path.name.startswith("test_"):
+        return False
+    own = re.search(r"^pytestmark = (\[[^]]*]|.*)$", path.read_text(), re.MULTILINE)
+    return own is not None and _leave_out(frozenset(re.findall(r"pytest\.mark\.(\w+)", own[1])), expression)
+
+
+@cache
+def _leave_out(marks: frozenset[str], expression: str) -> bool:
+    """Returns True if the expression leaves out every test with these markers, whichever others it has."""
+    names = set(re.findall(r"\w+", expression)) - {"and", "or", "not"}
+    others, compiled = sorted(names - marks), compile(expression, "-m", "eval")
+    if len(others) == len(names):
+        return False
+    further = (zip(others, chosen, strict=True) for chosen in product((False, True), repeat=len(others)))
+    return not any(eval(compiled, dict.fromkeys(marks, True), dict(each)) for each in further)
 
 
 @pytest.hookimpl(trylast=True)

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from extender import errors
+from tests.test_layers import MODULES, nodes_of
 
 PACKAGE = Path(errors.__file__).parent
 
@@ -40,8 +41,8 @@ def test_the_tree_shows_every_exception_under_its_base() -> None:
 def test_other_exceptions_stay_in_their_rooms() -> None:
     elsewhere: dict[str, str] = {}
     imported: list[tuple[Path, list[str]]] = []
-    for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path in MODULES:
+        for node in nodes_of(path):
             if isinstance(node, ast.ImportFrom):
                 imported.append((path, [alias.name for alias in node.names]))
             elif isinstance(node, ast.ClassDef) and path.name != "errors.py" and any(map(_is_exception, node.bases)):

@@ -24,6 +24,7 @@ def policy(filters: str) -> str:
     return f"apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n{plugins}\n"
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("filters", "searched"),
     [pytest.param("", "False", id="no rules"), pytest.param('{name: "own:ours"}', "True", id="a rule of its own")],

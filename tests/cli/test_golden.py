@@ -344,7 +344,9 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     sys.modules.pop("team_nodes", None)
 
 
-@pytest.mark.parametrize("name", OUTPUTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.thorough] * (name == "plan")) for name in OUTPUTS]
+)
 def test_a_command_prints_what_is_kept(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,7 @@
-"""`extender mcp`, asked over stdio by the SDK's own client."""
+"""`extender mcp`, asked over stdio by the SDK's own client.
+
+The SDK is imported in the tests, because that takes a second, and pytest imports this file in each of its workers.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,8 @@ import anyio
 import pytest
 import yaml
 from click.testing import CliRunner
-from mcp import Client, StdioServerParameters
-from mcp.client.stdio import stdio_client
 
 from extender.cli.main import cli
-from extender.cli.mcp_server import MOST_ENTRIES, Tools, brief
 from tests.builders import make_pod
 from tests.cli.test_schemas import check
 
@@ -35,6 +35,9 @@ Calls = Mapping[str, tuple[str, Mapping[str, Any]]]
 
 def answers(cluster: Path, calls: Calls, *flags: str) -> dict[str, tuple[bool, Any]]:
     """Starts the command, and returns for each call: True if it failed, and its document or message."""
+    from mcp import Client, StdioServerParameters
+    from mcp.client.stdio import stdio_client
+
     program = str(Path(sys.executable).parent / "extender")
     arguments = ["mcp", "--cluster", str(cluster), *flags]
     server = StdioServerParameters(command=program, args=arguments, env={**os.environ, "KUBECONFIG": "/nonexistent"})
@@ -55,6 +58,8 @@ def answers(cluster: Path, calls: Calls, *flags: str) -> dict[str, tuple[bool, A
 
 
 def test_an_assistant_gets_the_documents_that_the_commands_print(tmp_path: Path) -> None:
+    from extender.cli.mcp_server import Tools
+
     policy = tmp_path / "policy.yaml"
     policy.write_text(POLICY)
     calls: Calls = {
@@ -121,6 +126,8 @@ def test_a_faulty_call_gets_the_reason_and_no_code_of_the_assistant_runs() -> No
 
 
 def test_long_lists_are_cut_and_their_length_is_said() -> None:
+    from extender.cli.mcp_server import MOST_ENTRIES, brief
+
     document = brief({"kind": "X", "nodes": {str(i): [i] for i in range(100)}, "deep": [{"list": [*range(50)]}]})
     assert (len(document["nodes"]), len(document["deep"][0]["list"])) == (MOST_ENTRIES, MOST_ENTRIES)
     assert document["truncated"] == {"nodes": 100, "deep[0].list": 50}

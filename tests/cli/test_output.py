@@ -31,10 +31,7 @@ def commands(group: click.Group) -> Iterator[click.Command]:
 
 
 OPTIONS = [
-    pytest.param(command, option, id=f"{command.name} {option.name}")
-    for command in commands(cli)
-    for option in command.params
-    if isinstance(option, click.Option)
+    (command, option) for command in commands(cli) for option in command.params if isinstance(option, click.Option)
 ]
 
 
@@ -42,14 +39,13 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(cli, arguments)
 
 
-@pytest.mark.parametrize(("command", "option"), OPTIONS)
-def test_an_option_has_the_form_that_all_commands_share(command: click.Command, option: click.Option) -> None:
-    if option.is_flag and option.name not in ("help", "version"):
-        assert [f"--no-{each.removeprefix('--')}" for each in option.opts if each.startswith("--")] == (
-            option.secondary_opts
-        )
-    if option.name == "output" and command.name != "snapshot":  # which writes a file
-        assert str(option.metavar).split("|")[: len(FORMATS)] == FORMATS
+def test_an_option_has_the_form_that_all_commands_share() -> None:
+    for command, option in OPTIONS:
+        if option.is_flag and option.name not in ("help", "version"):
+            negative = [f"--no-{each.removeprefix('--')}" for each in option.opts if each.startswith("--")]
+            assert negative == option.secondary_opts, (command.name, option.name)
+        if option.name == "output" and command.name != "snapshot":  # which writes a file
+            assert str(option.metavar).split("|")[: len(FORMATS)] == FORMATS, command.name
 
 
 def test_every_format_shows_the_pending_pods(tmp_path: Path) -> None:

@@ -8,9 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
+@pytest.mark.processes
 def test_the_example_answers_every_question() -> None:
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / "answers.py")], capture_output=True, text=True, check=False, timeout=120
@@ -21,6 +24,7 @@ def test_the_example_answers_every_question() -> None:
     assert "room for 251 more" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_tutorial_runs_from_the_first_cell_to_the_last(tmp_path: Path) -> None:
     notebook = json.loads((EXAMPLES / "tutorial.ipynb").read_text())
     cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]

@@ -26,6 +26,7 @@ def block(language: str, containing: str) -> str:
     return found
 
 
+@pytest.mark.slow
 def test_the_first_command_prints_the_table_of_the_page() -> None:
     result = experiment(ROOT / "examples/experiment/experiment.yaml")
     printed = list(as_text(result, ["allocated", "fragmentation", "pending", "energy"]))

@@ -165,7 +165,7 @@ class Cluster:
             "json",
         ]
         command += ["--policy", self.policy]
-        answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
         return [note for note in json.loads(answer.stdout)["notes"] if "evicting" in note]
 
 
@@ -371,7 +371,14 @@ def test_kube_controller_manager_deallocates_the_claim_of_the_evicted_pod(
 # ---- the webhook
 
 
-@pytest.mark.parametrize(("policy", "cordoned"), [("PWR", ""), ("PWR", "n2"), ("fullest_first:fullest", "")])
+@pytest.mark.parametrize(
+    ("policy", "cordoned"),
+    [
+        ("PWR", ""),
+        pytest.param("PWR", "n2", marks=pytest.mark.slow),
+        pytest.param("fullest_first:fullest", "", marks=pytest.mark.slow),
+    ],
+)
 def test_the_webhook_scores_a_node_by_the_device_that_kube_scheduler_takes(
     policy: str, cordoned: str, cluster: Cluster, start_extender: StartExtender, tmp_path: Path
 ) -> None:

@@ -15,7 +15,7 @@ from tests.running import Running, schedule
 from tests.stock.build import Binaries
 from tests.stock.waiting import wait_until
 
-pytestmark = pytest.mark.stock
+pytestmark = [pytest.mark.stock, pytest.mark.slow]
 LEVELS = 600
 WORKLOAD = {"workloadName": "w", "templateName": "t"}
 NESTED = 1400
@@ -62,9 +62,9 @@ def test_deep_objects_hold_up_no_other_pod(stock_binaries: Binaries, tmp_path: P
         with schedule(plane.kubeconfig, tmp_path, *TREE_FLAGS) as scheduler:
             relists = relists_of(scheduler)
             client.create(deep_claim(), *(make_pod(f"p{number}").req(cpu="100m").obj() for number in range(5)))
-            assert wait_until(lambda: len(bound(plane)) == 5, 60)
+            assert wait_until(lambda: len(bound(plane)) == 5)
             assert "chained" not in bound(plane)
             client.create(make_pod("later").req(cpu="100m").obj())
-            assert wait_until(lambda: "later" in bound(plane), 60)
+            assert wait_until(lambda: "later" in bound(plane))
             assert relists_of(scheduler) == relists
             assert scheduler.ready()

@@ -6,6 +6,8 @@ import json
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -21,18 +23,16 @@ from tests.stock.waiting import wait_until
 pytestmark = pytest.mark.stock
 
 
-def test_500_pods_of_many_shapes_find_lawful_places(
-    control_plane: ControlPlane, start_scheduler: StartScheduler
-) -> None:
+def test_pods_of_many_shapes_find_lawful_places(control_plane: ControlPlane, start_scheduler: StartScheduler) -> None:
     random, client = Random(7), control_plane.client
     client.create(*nodes(50, random))
-    client.create(*pods(500, random))
+    client.create(*pods(200, random))
     with start_scheduler() as scheduler:
-        assert wait_until(lambda: len(placed(control_plane)) == 500, 180)
+        assert wait_until(lambda: len(placed(control_plane)) == 200, 180)
         assert violations(client.list("Node"), client.list("Pod")) == []
         attempts = f'scheduler_schedule_attempts_total{{profile="{SCHEDULER_NAME}",result="scheduled"}}'
-        assert wait_until(lambda: scheduler.metric(attempts) == 500)
-        assert wait_until(lambda: len(events(control_plane, "Scheduled")) == 500)
+        assert wait_until(lambda: scheduler.metric(attempts) == 200)
+        assert wait_until(lambda: len(events(control_plane, "Scheduled")) == 200)
         assert wait_until(lambda: not json.loads(scheduler.get("/debug/pods")[1])["assumed"])
         assert scheduler.metric('scheduler_pending_pods{queue="active"}') == 0
 
@@ -95,9 +95,16 @@ def test_its_threads_keep_to_one_cpu(control_plane: ControlPlane, start_schedule
     control_plane.client.create(sized("n1", "4").obj(), asking("p", "1").obj())
     with start_scheduler() as scheduler:
         assert wait_until(lambda: placed(control_plane) == {"p": "n1"})
-        threads = [int(thread.name) for thread in Path(f"/proc/{scheduler.process.pid}/task").iterdir()]
-        assert len(threads) > 1
-        assert {len(os.sched_getaffinity(thread)) for thread in threads} == {1}
+        allowed = list(cpus_of_threads(scheduler.process.pid))
+        assert len(allowed) > 1
+        assert set(allowed) == {1}
+
+
+def cpus_of_threads(pid: int) -> Iterator[int]:
+    """Yields for each thread of a process on how many CPUs it may run."""
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(ProcessLookupError):  # it has just ended
+            yield len(os.sched_getaffinity(int(thread.name)))
 
 
 def test_it_ends_at_sigterm(start_scheduler: StartScheduler) -> None:

@@ -10,7 +10,7 @@ from extender.errors import MalformedRequest
 from extender.extender_v1.messages import decode_args, decode_preemption_args
 
 POD = b'"Pod":{"metadata":{"name":"p","uid":"u"}}'
-SIZE_BYTES = 32 * 1024 * 1024
+SIZE_BYTES = 16 * 1024 * 1024
 
 
 def repeated(before: bytes, value: bytes, after: bytes) -> bytes:

@@ -105,6 +105,7 @@ def test_the_name_of_a_raw_node(node: str) -> None:
     assert decode_args(body).names == ["n"]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_request_takes_no_more_than_eight_times_its_size(shape: str) -> None:
     command = [sys.executable, "-m", "tests.extender_v1.request_memory", shape]
@@ -167,22 +168,25 @@ def test_violations_that_go_cannot_count_are_refused(violations: int) -> None:
         decode_preemption_args(json.dumps({"Pod": POD, "NodeNameToMetaVictims": victims}).encode())
 
 
-MILLION = b",".join(b'"%07d":"abcdefgh"' % number for number in range(1_000_002))
+@pytest.fixture(scope="module")
+def million() -> bytes:
+    """A million fields."""
+    return b",".join(b'"%07d":"abcdefgh"' % number for number in range(1_000_002))
 
 
 @pytest.mark.parametrize(
     "body",
     [
-        pytest.param(b'{"NodeNames":[],%b}' % MILLION, id="fields"),
-        pytest.param(b'{"Pod":{},"NodeNameToVictims":{%b}}' % MILLION, id="nodes"),
-        pytest.param(b'{"Pod":{},"NodeNameToVictims":{"n":{%b}}}' % MILLION, id="fields of a node's victims"),
-        pytest.param(b'{"Pod":{},"NodeNameToVictims":{"n":{"Pods":[{%b}]}}}' % MILLION, id="fields of a victim"),
+        pytest.param(b'{"NodeNames":[],%b}', id="fields"),
+        pytest.param(b'{"Pod":{},"NodeNameToVictims":{%b}}', id="nodes"),
+        pytest.param(b'{"Pod":{},"NodeNameToVictims":{"n":{%b}}}', id="fields of a node's victims"),
+        pytest.param(b'{"Pod":{},"NodeNameToVictims":{"n":{"Pods":[{%b}]}}}', id="fields of a victim"),
     ],
 )
 @pytest.mark.parametrize("decode", [decode_args, decode_preemption_args, decode_binding_args])
-def test_a_map_that_would_keep_everybody_waiting_is_refused(body: bytes, decode: Any) -> None:
+def test_a_map_that_would_keep_everybody_waiting_is_refused(body: bytes, decode: Any, million: bytes) -> None:
     with pytest.raises(MalformedRequest, match=r"100000\d values"):
-        decode(body)
+        decode(body % million)
 
 
 @pytest.mark.parametrize(("key", "uid"), [("NodeNameToMetaVictims", "UID"), ("NodeNameToVictims", "uid")])
@@ -216,9 +220,9 @@ def test_others_have_their_turn_at_each_node_of_a_map_of_victims(key: str, uid: 
         pytest.param(decode_preemption_args, b'{"Pod":%b,"NodeNameToMetaVictims":{"n":{"Pods":[]}},%b}', id="preempt"),
     ],
 )
-def test_fields_that_are_not_known_are_passed_over_and_not_kept(decode: Any, body: bytes) -> None:
+def test_fields_that_are_not_known_are_passed_over_and_not_kept(decode: Any, body: bytes, million: bytes) -> None:
     """As a map a million of them would hold the interpreter for half a second, and everybody else with it."""
-    assert decode(body % (json.dumps(POD).encode(), MILLION)).pod.name == POD["metadata"]["name"]
+    assert decode(body % (json.dumps(POD).encode(), million)).pod.name == POD["metadata"]["name"]
 
 
 def test_a_bind_needs_all_four_fields() -> None:

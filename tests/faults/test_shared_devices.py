@@ -37,7 +37,7 @@ from tests.stock.build import Binaries
 from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until
 
-KILLS = 100 if os.environ.get("FAULTS") else 3
+KILLS = 100 if os.environ.get("FAULTS") else 2
 NODES, DEVICES, GIB = 2 * KILLS, 8, 80
 """Each node has this many devices of this much memory."""
 SETTLE_SECONDS = 120 + 5 * KILLS

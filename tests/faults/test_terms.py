@@ -12,7 +12,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ from tests.stock.control_plane import ControlPlane
 from tests.stock.process import Process
 from tests.stock.waiting import wait_until
 
-pytestmark = [pytest.mark.stock, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.stock, pytest.mark.timeout(600)]
 
 WHOLE = bool(os.environ.get("FAULTS"))
 VERBS = ("serve", "schedule")
@@ -256,7 +256,8 @@ FIRST_TIMES: Mapping[Way, Mapping[str, Any]] = {
 }
 WAYS = (repeated, dialled, stopped, stopped_before, other_numbers, restored, settled)
 CASES = [(verb, (way,)) for verb, way in product(VERBS, WAYS)]
-PART = [("serve", (repeated, dialled, other_numbers, restored))]
+PART = [("serve", (repeated, restored))]
+SLOW_PART = [("serve", (dialled, other_numbers))]
 
 
 @contextmanager
@@ -282,12 +283,13 @@ def duelling(verb: str, way: Way, control_plane: ControlPlane, directory: Path) 
         yield Duel(verb, scene, leader, standby, gate)
 
 
+def params(cases: Iterable[tuple[str, tuple[Way, ...]]], *marks: pytest.MarkDecorator) -> list[Any]:
+    named = ((f"{verb}, {', '.join(way.__name__ for way in ways)}", verb, ways) for verb, ways in cases)
+    return [pytest.param(verb, ways, id=name, marks=marks) for name, verb, ways in named]
+
+
 @pytest.mark.parametrize(
-    ("verb", "ways"),
-    [
-        pytest.param(verb, ways, id=f"{verb}, {', '.join(way.__name__ for way in ways)}")
-        for verb, ways in (CASES if WHOLE else PART)
-    ],
+    ("verb", "ways"), params(CASES) if WHOLE else [*params(PART), *params(SLOW_PART, pytest.mark.slow)]
 )
 def test_no_write_outlives_the_term_of_its_sender(
     verb: str, ways: tuple[Way, ...], control_plane: ControlPlane, tmp_path: Path

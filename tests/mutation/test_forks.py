@@ -8,7 +8,11 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.mutation.forks import CRASHED, Job, run
+
+pytestmark = pytest.mark.slow
 
 
 def results(tmp_path: Path, *jobs: Job[str]) -> dict[str, int | None]:
@@ -34,7 +38,7 @@ def test_each_child_ends_in_its_own_way(tmp_path: Path) -> None:
 
 
 def test_a_child_that_hangs_is_ended_with_what_it_has_started(tmp_path: Path) -> None:
-    assert results(tmp_path, Job("hangs", hang, 1)) == {"hangs": None}
+    assert results(tmp_path, Job("hangs", hang, 5)) == {"hangs": None}
     status = Path("/proc", (tmp_path / "pid").read_text(), "status")
     while status.exists() and "(zombie)" not in status.read_text():  # a process that is killed is not gone at once
         time.sleep(0.01)

@@ -11,6 +11,8 @@ import pytest
 from tests.mutation.changed_module import ChangedModule
 from tests.mutation.mutants import Mutant, draw, mutants_of
 
+pytestmark = pytest.mark.slow
+
 CODE = '''
 """A module's docstring."""
 from typing import Final

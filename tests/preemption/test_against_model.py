@@ -130,7 +130,7 @@ def one_holder_a_port(pods: list[Object]) -> list[Object]:
     return kept
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(standing_pods(), waiting_pods(), preemptors(), st.booleans())
 def test_the_dry_run_decides_like_the_model(
     standing: list[Object], waiting: list[Object], pod: Object, shortsighted: bool

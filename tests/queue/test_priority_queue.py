@@ -491,9 +491,9 @@ def test_a_pod_that_is_deleted_in_flight_does_not_come_back() -> None:
 # ---- what it costs
 
 
-def test_an_event_does_not_look_at_ten_thousand_pods_that_it_cannot_help() -> None:
+def test_an_event_does_not_look_at_a_thousand_pods_that_it_cannot_help() -> None:
     rig = Rig()
-    for number in range(10_000):
+    for number in range(1_000):
         rig.queue.add(info(make_pod(f"p{number}").req(cpu="64")))
     while isinstance(pod := rig.queue.pop(0), QueuedPod):
         rig.fail(pod, refused(FIT))
@@ -505,7 +505,7 @@ def test_an_event_does_not_look_at_ten_thousand_pods_that_it_cannot_help() -> No
 
     assert rig.queue.move(A_POD_LEFT._replace(room=room)) == 0
     assert len(asked) == 1  # a hint is called once for equivalent pods
-    assert rig.queue.pending()["unschedulable"] == 10_000
+    assert rig.queue.pending()["unschedulable"] == 1_000
 
 
 # ---- rules that wake their pods

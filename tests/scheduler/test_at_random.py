@@ -31,6 +31,8 @@ from tests.builders import (
 )
 from tests.scheduler.world import NAME, World
 
+pytestmark = pytest.mark.thorough
+
 GPU, HOST = "gpu.example.com", "kubernetes.io/hostname"
 NODES, PODS, STEPS = 3, 9, 150
 DEVICES = 9  # of each node: as many as all pods ask for, should they end up together
@@ -139,7 +141,7 @@ class Story:
             self.world.pass_time(10)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(30))
 def test_any_order_of_events_and_faults(seed: int) -> None:
     story = Story(seed)
     world = story.world

@@ -12,10 +12,11 @@ import pytest
 from tests.scheduler.backlogs import Backlog, Placement
 from tests.stock.oracle import Oracle
 
-FIRST, COUNT = int(os.environ.get("BACKLOG_SEED") or 0), int(os.environ.get("BACKLOGS") or 30)
+FIRST, COUNT = int(os.environ.get("BACKLOG_SEED") or 0), int(os.environ.get("BACKLOGS") or 15)
 JUDGED_BY_STOCK = 10  # one in so many
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
 def test_each_pod_of_a_backlog_is_decided_on_as_if_it_were_alone(seed: int) -> None:
     backlog = Backlog(seed)

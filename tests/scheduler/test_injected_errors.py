@@ -14,8 +14,10 @@ import pytest
 
 from tests.scheduler.injected_errors import Calls, Injection, run
 
+pytestmark = pytest.mark.thorough
+
 SHARDS = 8
-INJECTIONS = os.environ.get("INJECTIONS", "48")
+INJECTIONS = os.environ.get("INJECTIONS", "24")
 SEED = int(os.environ.get("SEED", "1"))
 
 

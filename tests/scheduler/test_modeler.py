@@ -115,10 +115,10 @@ def test_nothing_moves_while_the_picture_is_taken(monkeypatch: pytest.MonkeyPatc
     assert (sections(world), world.node_of("p")) == ({}, "n")
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_no_picture_is_torn(seed: int) -> None:
     """One thread takes pictures while another schedules: each pod is in one section, or counted as scheduled."""
-    pods = 300
+    pods = 150
     nodes = [node(f"n{i}", cpu="10") for i in range(20)]
     world = World(*nodes, *(pod(f"p{i}").req(cpu="1") for i in range(pods)), seed=seed)
     pictures: list[QueueStatus] = []

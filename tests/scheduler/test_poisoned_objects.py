@@ -13,8 +13,10 @@ import pytest
 
 from tests.scheduler.poisoned_objects import PoisonedCalls, run
 
+pytestmark = pytest.mark.thorough
+
 SHARDS = 4
-INJECTIONS = os.environ.get("INJECTIONS", "32")
+INJECTIONS = os.environ.get("INJECTIONS", "16")
 SEED = int(os.environ.get("SEED", "1"))
 # These raise before anything could know which object they are about; they contain no code that depends on the object.
 NOT_POISONED = ("cache.cache.Cache.changed", "cache.contents.id_of")

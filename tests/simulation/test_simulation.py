@@ -19,7 +19,7 @@ from tests.simulation.broken import BROKEN
 pytestmark = pytest.mark.processes
 
 ROOT = Path(__file__).parents[2]
-SEEDS = int(os.environ.get("SEEDS", "6"))
+SEEDS = int(os.environ.get("SEEDS", "3"))
 MORE_SEEDS = 50
 PROCESSES = min(os.cpu_count() or 1, 8)
 ONE = os.environ.get("SEED", "")
@@ -44,14 +44,14 @@ def simulation(*arguments: str) -> tuple[int, str]:
     return process.returncode, printed
 
 
-@pytest.mark.timeout(120 + SEEDS * 10)
+@pytest.mark.timeout(600 + SEEDS * 10)
 @pytest.mark.parametrize("form", FORMS)
 def test_nothing_is_lost_in_any_life_of_a_cluster(form: tuple[str, ...]) -> None:
     live(form, 0, SEEDS)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120 + MORE_SEEDS * 10)
+@pytest.mark.timeout(600 + MORE_SEEDS * 10)
 @pytest.mark.parametrize("form", FORMS)
 def test_nothing_is_lost_in_further_lives(form: tuple[str, ...]) -> None:
     live(form, SEEDS, MORE_SEEDS)

@@ -24,6 +24,8 @@ from tests.simulation.replica import Replica
 from tests.simulation.tasks import Simulation, Violation
 from tests.simulation.world import Plan, World
 
+pytestmark = pytest.mark.thorough
+
 LONG_SECONDS, SHORT_SECONDS = 60.0, 3.0
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
-from itertools import product
 from weakref import ref
 
 import pytest
@@ -48,24 +47,25 @@ def made(name: str, change: str) -> PodInfo:
     return PodInfo(to_pod(CHANGES[change](make_pod(name).label(app="a").req(cpu="1", memory="1Gi")).obj()))
 
 
-@pytest.mark.parametrize(
-    ("first", "second"), [pytest.param(*pair, id=" - ".join(pair)) for pair in product(CHANGES, repeat=2)]
-)
-def test_pods_of_one_group_share_only_what_is_equal(first: str, second: str) -> None:
-    templates = Templates()
-    for name, change in (("a", first), ("b", second), ("c", first), ("d", second)):
-        alone = made(name, change)
-        together = templates.info(alone.pod)
-        assert {part: getattr(together, part) for part in PARTS} == {part: getattr(alone, part) for part in PARTS}
+def parts_of(info: PodInfo) -> dict[str, object]:
+    return {part: getattr(info, part) for part in PARTS}
 
 
-@pytest.mark.parametrize(
-    ("first", "second"), [pytest.param(*pair, id=" - ".join(pair)) for pair in product(CHANGES, repeat=2)]
-)
-def test_versions_of_one_pod_share_only_what_is_equal(first: str, second: str) -> None:
-    alone = made("a", second)
-    later = Templates().info(alone.pod, made("a", first))
-    assert {part: getattr(later, part) for part in PARTS} == {part: getattr(alone, part) for part in PARTS}
+@pytest.mark.parametrize("first", CHANGES)
+def test_pods_of_one_group_share_only_what_is_equal(first: str) -> None:
+    for second in CHANGES:
+        templates = Templates()
+        for name, change in (("a", first), ("b", second), ("c", first), ("d", second)):
+            alone = made(name, change)
+            assert parts_of(templates.info(alone.pod)) == parts_of(alone), second
+
+
+@pytest.mark.parametrize("first", CHANGES)
+def test_versions_of_one_pod_share_only_what_is_equal(first: str) -> None:
+    before = made("a", first)
+    for second in CHANGES:
+        alone = made("a", second)
+        assert parts_of(Templates().info(alone.pod, before)) == parts_of(alone), second
 
 
 def test_a_pod_that_got_labels_with_its_node_shares_the_work() -> None:

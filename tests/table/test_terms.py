@@ -133,7 +133,7 @@ class TermsMachine(RuleBasedStateMachine):
         return sums
 
 
-TermsMachine.TestCase.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)
+TermsMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
 test_terms_machine = TermsMachine.TestCase
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import product
 
 import msgspec
 import pytest
@@ -39,16 +38,16 @@ def table_with(*versions: PodInfo, node: str = "n1") -> Table:
     return table
 
 
-@pytest.mark.parametrize(
-    ("first", "second"), [pytest.param(*pair, id=" - ".join(pair)) for pair in product(VERSIONS, repeat=2)]
-)
-def test_the_last_version_counts(first: str, second: str) -> None:
-    before, now = version(first), version(second)
+@pytest.mark.parametrize("second", VERSIONS)
+def test_the_last_version_counts(second: str) -> None:
+    now = version(second)
     for node in ("n1", "n2"):
-        placed = table_with(before, now, node=node)
-        assert not list(differences(placed, table_with(now, node=node)))
-        placed.take_away(now.uid)
-        assert not list(differences(placed, table_with(node=node)))
+        alone, empty = table_with(now, node=node), table_with(node=node)
+        for first in VERSIONS:
+            placed = table_with(version(first), now, node=node)
+            assert not list(differences(placed, alone)), first
+            placed.take_away(now.uid)
+            assert not list(differences(placed, empty)), first
 
 
 def test_a_version_that_counts_the_same_does_not_change_the_node() -> None:

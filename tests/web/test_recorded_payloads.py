@@ -22,6 +22,8 @@ from tests.recordings import Call, Mode, WatchEvent, calls_and_events
 from tests.stock.waiting import wait_until
 from tests.web.servers import Server, Wire, get, post, running
 
+pytestmark = pytest.mark.processes
+
 KIND_OF = {kind.plural: kind for kind in KINDS.values()}
 VERBS = {"filter", "prioritize", "preempt", "bind"}
 

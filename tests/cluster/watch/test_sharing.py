@@ -40,6 +40,7 @@ def test_pods_without_parts_are_read(fields: dict[str, object]) -> None:
     assert decoders(KINDS["Pod"])[1](msgspec.Raw(json.dumps(sent).encode())) == msgspec.convert(sent, Pod)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("count", "annotation_bytes"),
     [pytest.param(8000, 0, id="many"), pytest.param(32, 256 * 1024, id="large")],

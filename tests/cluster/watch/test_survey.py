@@ -465,6 +465,7 @@ class LargeCluster(KubeClient):
         self.versions[uid] = str(self.version)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("lost_after_seconds", [0, 1, 29, 59, 60, 61])
 @pytest.mark.parametrize(
     ("pods", "list_seconds"), [pytest.param(60_000, 30.0, id="60,000"), pytest.param(3, 0.5, id="3")]

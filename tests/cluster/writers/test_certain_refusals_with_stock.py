@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -38,8 +38,11 @@ _HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 class Admission(BaseHTTPRequestHandler):
     """An admission webhook: /403 denies every request with this status code, and /after/3 allows it after 3 s."""
 
+    asked: ClassVar[set[str]] = set()  # the names of the pods of all requests
+
     def do_POST(self) -> None:
         review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.asked.add(review["request"]["name"])
         *after, number = self.path.split("?")[0].strip("/").split("/")
         response: dict[str, Any] = {"uid": review["request"]["uid"], "allowed": bool(after)}
         if after:
@@ -117,11 +120,13 @@ def refusal_by(plane: ControlPlane, url: str) -> ClusterError:
         return True
 
     with admitted_by(plane, url):
-        assert wait_until(is_refused, 30)
+        assert wait_until(is_refused)
     return errors[0]
 
 
-@pytest.mark.parametrize("code", [403, 404, 409, 429, 500, 503, 504])
+@pytest.mark.parametrize(
+    "code", [403, 409, 500, *(pytest.param(code, marks=pytest.mark.slow) for code in (404, 429, 503, 504))]
+)
 def test_a_bind_that_admission_denies_is_refused_whatever_its_status(
     control_plane: ControlPlane, admission: str, code: int
 ) -> None:
@@ -147,12 +152,13 @@ def test_the_api_server_gives_a_write_up_with_its_call_though_it_does_not_see_th
             try:
                 connection.call("POST", path, json.dumps(target).encode(), timeout_seconds=1.0)
             except OutcomeUnknown:
-                time.sleep(4.0)  # the webhook has allowed the Binding by now
-                assert "nodeName" not in plane.client.get("Pod", name)["spec"]
-                return True
+                if name in Admission.asked:
+                    time.sleep(4.0)  # the webhook has allowed the Binding by now
+                    assert "nodeName" not in plane.client.get("Pod", name)["spec"]
+                    return True
             return False  # the API server does not know of the webhook yet
 
-        assert wait_until(is_given_up, 30)
+        assert wait_until(is_given_up)
         connection.close()
 
 
@@ -182,7 +188,7 @@ def test_a_bind_during_which_etcd_dies_has_no_known_outcome(stock_binaries: Bina
             bind.result(3.0)
         etcd.kill()
         with pytest.raises(OutcomeUnknown) as caught:
-            bind.result(30.0)
+            bind.result(60.0)
         connection.close()
     print(caught.value)
     assert "pods/binding" in str(caught.value)

@@ -38,6 +38,7 @@ def test_every_object_that_was_written_by_hand_has_a_recorded_answer() -> None:
         assert [titles for _, titles, _ in recorded(file)] == [[title] for title, _ in cases]
 
 
+@pytest.mark.thorough
 def test_the_recorded_answers_have_every_refusal_in_the_code() -> None:
     state, with_claims = cluster(), companions.cluster()
 

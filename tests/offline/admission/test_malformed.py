@@ -19,6 +19,8 @@ from tests.offline.admission import companions, handmade
 from tests.offline.admission.comparing import cluster
 from tests.offline.admission.recording import recorded
 
+pytestmark = pytest.mark.thorough
+
 _ODD: tuple[Any, ...] = (
     *([1], [], "x", "", 5, {}, True, None, -1, 1e30, float("nan"), "ü", {"a": 1}, [None], [{}], ["x"], 10**30),
     *("1", "-1%", {None: 1}, {1: 2}),

@@ -88,6 +88,7 @@ def test_poisson_arrivals_keep_a_steady_load(folder: Path) -> None:
     assert sum(each.allocated for each in samples) / len(samples) < 60
 
 
+@pytest.mark.slow
 def test_results_do_not_depend_on_the_processes(folder: Path) -> None:
     path = written(folder, "policies: [Random, BestFit]\n")
     alone, together = experiment(path), experiment(path, workers=2)
@@ -122,6 +123,7 @@ def _ended(_path: Path, _policy: str, _seed: int) -> bytes:
     os._exit(1)
 
 
+@pytest.mark.slow
 def test_a_process_that_is_ended_is_reported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "_run_in_process", _ended)
     with pytest.raises(ExtenderError, match="a process was ended from outside"):
@@ -204,6 +206,7 @@ def test_gzipped_traces_are_read(folder: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_shipped_trace_goes_from_import_to_the_page(folder: Path) -> None:
     imported = command("experiment", "import", "--format", "openb", str(folder / "nodes.csv"), str(folder / "pods.csv"))
     assert (imported.returncode, imported.stderr) == (0, "2 nodes, 3 devices, 4 pods\n")
@@ -224,6 +227,7 @@ def test_names_are_public() -> None:
     assert extender.experiment is experiment
 
 
+@pytest.mark.slow
 def test_claims_are_decided_by_the_engine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine and the columns agree about the policies that have no ties to break."""
     monkeypatch.setattr("sys.path", [*sys.path])

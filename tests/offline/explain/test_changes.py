@@ -35,7 +35,7 @@ from tests.builders import (
 )
 from tests.builders.pod import PodBuilder
 
-CASES = 600
+CASES = 300
 
 
 def models(*objects: Object) -> list[Model]:

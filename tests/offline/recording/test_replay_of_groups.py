@@ -58,6 +58,7 @@ def attempts(path: Path) -> list[GroupLine]:
     return [line for line in Recording.load(path).lines if isinstance(line, GroupLine)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(3))
 def test_no_attempt_of_a_group_differs_under_the_rules_of_the_recording(seed: int, tmp_path: Path) -> None:
     path = tmp_path / "recording.jsonl"
@@ -149,6 +150,7 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     return lines[: [number for number, line in enumerate(lines) if line["line"] == "group"][4] + 1]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(20))
 def test_a_mutated_attempt_is_decided_or_refused_in_one_line(seed: int, short: list[Any], tmp_path: Path) -> None:
     random = Random(seed)

@@ -50,6 +50,7 @@ def differing(result: ReplayResult) -> list[object]:
     return [each.to_dict() for each in result.changed]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(3))
 def test_no_attempt_differs_under_the_rules_of_the_recording(seed: int, tmp_path: Path) -> None:
     churn(tmp_path / "recording.jsonl", seed)

@@ -71,7 +71,7 @@ POLICIES = [
 ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     clusters(),
     st.sampled_from(("0", "300m", "1")),
