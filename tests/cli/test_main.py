@@ -22,6 +22,7 @@ from extender.cli.main import cli
 from extender.cli.process_commands import settings_options
 from extender.config.settings import COMMANDS, Command, options_of
 from extender.runtime.process import product_commit, product_version
+from tests.cli.commands import extender
 from tests.distribution.release import ROOT
 from tests.stock.process import free_port
 
@@ -30,11 +31,10 @@ pytestmark = pytest.mark.processes
 EXAMPLE = Path(__file__).parents[2] / "extender/offline/example.yaml"
 
 
-def extender(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
-    """Runs the command; `given` on standard input."""
+def process(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs the command in a process of its own, for a command that would start servers in this one."""
     code = "import sys; from extender.cli.main import main; sys.argv[0] = 'extender'; main()"
-    command = [sys.executable, "-c", code, *arguments]
-    return subprocess.run(command, input=given, capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=120)
 
 
 def test_help_loads_nothing_heavy() -> None:
@@ -111,9 +111,7 @@ def test_faulty_certificates_are_refused_before_anything_is_served(authority: tu
     pair, issued = tmp_path / "pair.pem", trustme.CA().issue_cert("extender")
     issued.private_key_and_cert_chain_pem.write_to_path(str(pair))
     given = pair if authority else EXAMPLE
-    printed = extender(
-        "serve", "--cluster", str(EXAMPLE), "--tls-cert", str(given), "--tls-key", str(given), *authority
-    )
+    printed = process("serve", "--cluster", str(EXAMPLE), "--tls-cert", str(given), "--tls-key", str(given), *authority)
     faults = [line for line in printed.stderr.splitlines() if line.startswith("error: ")]
     pairs = f"tlsCert, tlsKey: {EXAMPLE} and {EXAMPLE} are not a PEM certificate and its private key"
     fault = f"clientCa: {EXAMPLE} contains no PEM certificate" if authority else pairs
@@ -127,7 +125,7 @@ def test_a_taken_address_ends_serve_with_what_to_do() -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         address = f"127.0.0.1:{other.getsockname()[1]}"
-        printed = extender("serve", "--cluster", str(EXAMPLE), "--bind", address)
+        printed = process("serve", "--cluster", str(EXAMPLE), "--bind", address)
     assert printed.returncode == 1
     assert printed.stderr.splitlines()[-1].startswith(
         f"error: cannot listen on {address}: Address already in use; choose"
@@ -142,7 +140,7 @@ def test_a_taken_metrics_address_ends_serve_with_one_line(own: bool) -> None:
         other.listen()
         address = f"127.0.0.1:{free_port() if own else other.getsockname()[1]}"
         bind = address if own else "127.0.0.1:0"
-        printed = extender("serve", "--cluster", str(EXAMPLE), "--bind", bind, "--metrics-bind", address)
+        printed = process("serve", "--cluster", str(EXAMPLE), "--bind", bind, "--metrics-bind", address)
     assert printed.returncode == 1
     assert (
         printed.stderr.splitlines()[-1]
@@ -153,27 +151,31 @@ def test_a_taken_metrics_address_ends_serve_with_one_line(own: bool) -> None:
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, image: i}]}"
 ON_EXAMPLE = ["--cluster", str(EXAMPLE)]
+READ = [
+    ["--help"],
+    ["explain", *ON_EXAMPLE],
+    ["explain", "-f", "-", *ON_EXAMPLE, "-o", "html"],
+    ["explain", "--batch"],
+    ["snapshot", *ON_EXAMPLE, "-o", "-"],
+    ["replay", str(Path(__file__).parents[1] / "recordings/served.jsonl.gz"), "--steps"],
+    ["reference", "metrics"],
+    ["demo", "filter"],
+    ["explain", "--help"],
+    ["version"],
+    ["explain", *ON_EXAMPLE, "-o", "json"],
+    ["simulate", *ON_EXAMPLE],
+    ["capacity", "-f", "-", *ON_EXAMPLE],
+    ["snapshot", "--cluster", "-", "-o", "-"],
+    ["snapshot", *ON_EXAMPLE, "-o", "/dev/stdout"],
+    ["doctor", "--url", "http://127.0.0.1:1"],
+]
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["--help"],
-        ["explain", "--help"],
-        ["version"],
-        ["explain", *ON_EXAMPLE],
-        ["explain", *ON_EXAMPLE, "-o", "json"],
-        ["explain", "-f", "-", *ON_EXAMPLE, "-o", "html"],
-        ["explain", "--batch"],
-        ["simulate", *ON_EXAMPLE],
-        ["capacity", "-f", "-", *ON_EXAMPLE],
-        ["snapshot", *ON_EXAMPLE, "-o", "-"],
-        ["snapshot", "--cluster", "-", "-o", "-"],
-        ["snapshot", *ON_EXAMPLE, "-o", "/dev/stdout"],
-        ["replay", str(Path(__file__).parents[1] / "recordings/served.jsonl.gz"), "--steps"],
-        ["reference", "metrics"],
-        ["doctor", "--url", "http://127.0.0.1:1"],
-        ["demo", "filter"],
+        *READ[:8],
+        *(pytest.param(arguments, marks=pytest.mark.slow) for arguments in READ[8:]),
     ],
     ids=" ".join,
 )
@@ -288,7 +290,7 @@ def test_ctrl_c_is_handled_by_python_again_once_the_commands_are_imported() -> N
 def test_demo_prints_nothing_but_the_error_if_its_port_is_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
-        ended = extender("demo", "--bind", address)
+        ended = process("demo", "--bind", address)
     fault = f"cannot listen on {address}: Address already in use; choose another, or end the process that has it"
     assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", f"error: {fault}\n")
 

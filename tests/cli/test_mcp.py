@@ -83,6 +83,7 @@ def test_an_assistant_gets_the_documents_that_the_commands_print(tmp_path: Path)
     assert len(answered["Simulation"][1]["placements"]) == 10
 
 
+@pytest.mark.slow
 def test_an_assistant_asks_about_a_group_and_a_pod_to_come() -> None:
     calls: Calls = {
         "group": ("explain_group", {"group": "ml/train"}),
@@ -93,6 +94,7 @@ def test_an_assistant_asks_about_a_group_and_a_pod_to_come() -> None:
     assert answered["new"][1]["pod"] == "default/new"
 
 
+@pytest.mark.slow
 def test_a_faulty_call_gets_the_reason_and_no_code_of_the_assistant_runs() -> None:
     calls: Calls = {
         "unknown pod": ("explain_pod", {"pod": "ml/recommend"}),

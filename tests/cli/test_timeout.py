@@ -14,6 +14,7 @@ import pytest
 
 from extender.runtime.questions import in_child
 from tests.builders import make_node, make_pod, make_pod_group
+from tests.cli.commands import extender
 from tests.running import EXTENDER, command_running
 
 pytestmark = pytest.mark.processes
@@ -219,7 +220,7 @@ def test_a_gang_that_no_cluster_holds_is_counted_and_not_built() -> None:
 @pytest.mark.parametrize("option", ["--add-node", "--scale"])
 def test_a_number_that_is_none_is_a_wrong_usage(hard: Path, option: str, count: str) -> None:
     argument = f"{'n' if option == '--add-node' else 'deploy/web'}={count}"
-    done = subprocess.run([EXTENDER, "simulate", "--cluster", hard, option, argument], capture_output=True, check=False)
+    done = extender("simulate", "--cluster", str(hard), option, argument)
     assert done.returncode == 2
-    assert done.stderr.startswith(f"error: {option} ".encode())
-    assert b"Traceback" not in done.stderr
+    assert done.stderr.startswith(f"error: {option} ")
+    assert "Traceback" not in done.stderr
