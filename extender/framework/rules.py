@@ -94,6 +94,22 @@ class Check:
         return None
 
 
+class PodsCheck(Check):
+    """A check that judges nodes by one function, with all of their pods or without some."""
+
+    sees_pods = True
+
+    def refuse(self, rows: Rows) -> Verdict:
+        return self.verdict(rows, None)
+
+    def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> Verdict:
+        return self.verdict(rows, gone)
+
+    def verdict(self, rows: Rows, gone: HypotheticalRemovals | None) -> Verdict:
+        """Returns the verdict after preemption has removed the pods in `gone`; None means no pods."""
+        raise NotImplementedError
+
+
 class RowCheck(Check):
     """A check that consists of a function for `refuse`."""
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.framework.node_selectors import nodes_with_labels
-from extender.framework.rules import MAX_SCORE, Check, RowCheck, RowScorer, Scorer, Scores, Verdict
+from extender.framework.rules import MAX_SCORE, Check, PodsCheck, RowCheck, RowScorer, Scorer, Scores, Verdict
 from extender.framework.status import unresolvable, unschedulable
 from extender.framework.topology import default_selector
 from extender.model.csi_migration import AWS_EBS, MIGRATED_PLUGINS, CSIVolume
@@ -187,24 +187,16 @@ class MaxVolumeCount:
 
 
 @dataclass(slots=True, eq=False)
-class _MaxVolumeCountCheck(Check):
-    sees_pods = True
-
+class _MaxVolumeCountCheck(PodsCheck):
     _rule: MaxVolumeCount
     _volumes: set[CSIVolume]
     _table: Table
 
-    def refuse(self, rows: Rows) -> Verdict:
-        return self._refuse(rows, None)
-
-    def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> Verdict:
-        return self._refuse(rows, gone.removed)
-
-    def _refuse(self, rows: Rows, gone: BoolColumn | None) -> Verdict:
-        attachments = self._table.storage.attachments
-        count = attachments.counted(MIGRATED_PLUGINS[self._rule.plugin], gone)
+    def verdict(self, rows: Rows, gone: HypotheticalRemovals | None) -> Verdict:
+        attachments, removed = self._table.storage.attachments, None if gone is None else gone.removed
+        count = attachments.counted(MIGRATED_PLUGINS[self._rule.plugin], removed)
         for volume in self._volumes:
-            count = count + ~attachments.used(volume, gone)
+            count = count + ~attachments.used(volume, removed)
         too_many = (count > self._limits()) & ~self._table.storage.csi_nodes.migrated(self._rule.plugin)
         return [(too_many[rows], unschedulable(self._rule.name, VOLUMES_REASON))]
 

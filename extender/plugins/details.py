@@ -163,14 +163,10 @@ def _spread(pod: PodInfo, table: Table, _rows: Rows, reason: str) -> str:
         pods = summed_by_domain(column, by_node, domain)
         by_domain = {column.values[i]: int(pods[i]) for i in np.unique(domain).tolist() if i != ABSENT}
         text = f"maxSkew {constraint.max_skew} over {constraint.topology_key}: {_domains(by_domain)}"
-        texts.append(text + _too_few(len(by_domain), constraint.min_domains))
+        if len(by_domain) < constraint.min_domains:
+            text += f"; the skew is counted from 0 pods, because minDomains is {constraint.min_domains}"
+        texts.append(text)
     return listed(texts)
-
-
-def _too_few(domains: int, min_domains: int) -> str:
-    if domains >= min_domains:
-        return ""
-    return f"; the skew is counted from 0 pods, because minDomains is {min_domains}"
 
 
 def _domains(pods: Mapping[str, int]) -> str:

@@ -27,7 +27,7 @@ from extender.framework.queueing_hints import (
     names_of_labels,
     names_of_selector,
 )
-from extender.framework.rules import MAX_SCORE, Check, PerTemplate, Scorer, Scores, Verdict
+from extender.framework.rules import MAX_SCORE, Check, PerTemplate, PodsCheck, Scorer, Scores, Verdict
 from extender.framework.status import unresolvable, unschedulable
 from extender.framework.topology import DomainCounts, summed_by_domain
 from extender.model.node import Node
@@ -167,20 +167,12 @@ class _RequiredPods:
 
 
 @dataclass(slots=True, eq=False)
-class _InterPodAffinityCheck(Check):
-    sees_pods = True
-
+class _InterPodAffinityCheck(PodsCheck):
     _required: _RequiredPods | None
     _forbidden: Sequence[DomainCounts]
     _others_terms: Sequence[DomainCounts]
 
-    def refuse(self, rows: Rows) -> Verdict:
-        return self._verdict(rows, None)
-
-    def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> Verdict:
-        return self._verdict(rows, gone)
-
-    def _verdict(self, rows: Rows, gone: HypotheticalRemovals | None) -> Verdict:
+    def verdict(self, rows: Rows, gone: HypotheticalRemovals | None) -> Verdict:
         lacking = np.zeros(len(rows), np.bool_) if self._required is None else self._required.lacking(rows, gone)
         clashing = _any_in_domain(self._forbidden, rows, gone) & ~lacking
         refused_by_others = _any_in_domain(self._others_terms, rows, gone) & ~(lacking | clashing)

@@ -14,7 +14,7 @@ import numpy as np
 from extender.framework.cluster_events import Action, Change, Resource
 from extender.framework.plugin import Arguments, Plugin
 from extender.framework.queueing_hints import USED_CLAIMS, Interest, Interests, Reads, claim_of, has_place, uses_claim
-from extender.framework.rules import Check, PerNode, Verdict
+from extender.framework.rules import Check, PerNode, PodsCheck, Verdict
 from extender.framework.status import Refusal, failed, unresolvable, unschedulable
 from extender.model.csi_migration import CSIVolume, Fault
 from extender.model.pod_volumes import InlineVolume
@@ -42,22 +42,15 @@ class NodeVolumeLimits(PerNode):
 
 
 @dataclass(slots=True, eq=False)
-class _NodeVolumeLimitsCheck(Check):
-    sees_pods = True
-
+class _NodeVolumeLimitsCheck(PodsCheck):
     _volumes: AttachableVolumes
     _table: Table
 
-    def refuse(self, rows: Rows) -> Verdict:
-        return self._refuse(rows, None)
-
-    def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> Verdict:
-        return self._refuse(rows, gone.removed)
-
-    def _refuse(self, rows: Rows, gone: BoolColumn | None) -> Verdict:
+    def verdict(self, rows: Rows, gone: HypotheticalRemovals | None) -> Verdict:
         not_refused = np.ones(len(rows), np.bool_)
         verdict: list[tuple[BoolColumn, Refusal]] = []
-        for mask, refusal in (*self._errors(rows), *self._not_installed(rows), *self._exceeding(rows, gone)):
+        exceeding = self._exceeding(rows, None if gone is None else gone.removed)
+        for mask, refusal in (*self._errors(rows), *self._not_installed(rows), *exceeding):
             verdict.append((mask & not_refused, refusal))
             not_refused &= ~mask
         return verdict

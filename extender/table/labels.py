@@ -92,18 +92,13 @@ class LabelColumn:
             case "NotIn":
                 return ~self._among(requirement.values)
             case "Exists":
-                return self._having(True)
+                return np.arange(len(self)).astype(np.bool_)  # False for ABSENT, which is 0
             case "DoesNotExist":
-                return self._having(False)
+                return ~np.arange(len(self)).astype(np.bool_)
             case "Gt" | "Lt":
                 return self._comparing(requirement)
             case _:
                 return np.zeros(len(self), np.bool_)
-
-    def _having(self, any_value: bool) -> BoolColumn:
-        verdict = np.full(len(self), any_value)
-        verdict[ABSENT] = not any_value
-        return verdict
 
     def _among(self, values: Iterable[str]) -> BoolColumn:
         verdict = np.zeros(len(self), np.bool_)

@@ -314,7 +314,8 @@ class Templates:
         if before is not None and before.pod.namespace == pod.namespace and before.pod.labels == pod.labels:
             info.group = before.group
         last = self._living(info.group)
-        alike = before if before is not None and _share(before, info) else _first_alike(last, info)
+        candidates = last if before is None else [before, *last]
+        alike = next((other for other in candidates if _share(other, info)), None)
         if alike is None:
             info.precompute()
         if last:
@@ -355,11 +356,6 @@ def _share(one: PodInfo, other: PodInfo) -> bool:
     for name in _SHARED:  # set one by one, so that Python shares the attribute names between instances
         setattr(other, name, getattr(one, name))
     return True
-
-
-def _first_alike(infos: list[PodInfo], info: PodInfo) -> PodInfo | None:
-    """Copies the computed values of the first similar pod in `infos` to `info`. Returns that pod, or None."""
-    return next((other for other in infos if _share(other, info)), None)
 
 
 def _alike(one: Pod, other: Pod) -> bool:

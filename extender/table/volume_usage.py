@@ -191,13 +191,12 @@ class VolumeUsage:
 
     def clashing(self, mounts: Iterable[Mount]) -> set[int]:
         """Returns the slots of the pods whose use of a disk conflicts with `mounts`."""
-        return set(self._clashing(mounts))
-
-    def _clashing(self, mounts: Iterable[Mount]) -> Iterator[int]:
-        for disk, read_only in mounts:
-            for slot, reads_only in self._disks.get(disk, {}).items():
-                if not (read_only and reads_only):
-                    yield slot
+        return {
+            slot
+            for disk, read_only in mounts
+            for slot, reads_only in self._disks.get(disk, {}).items()
+            if not (read_only and reads_only)
+        }
 
 
 def _shared(info: PodInfo) -> Iterator[ClaimUse]:
