@@ -294,7 +294,7 @@ class PriorityQueue:
         with self.lock:
             self._in_flight.record(change)
             helped = self._tiers.helped_by(change, up_to_priority)
-        return self._requeue(helped, change.event.label)
+        return self._requeue(helped, change.event.label) if helped else 0
 
     def wake(self, rule: str, namespace: str | None = None, labels: Mapping[str, str] = NO_LABELS) -> None:
         """Requeues the pods that the rule rejected, because something changed that no cluster event reports.
