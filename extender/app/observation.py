@@ -423,7 +423,7 @@ def _decided(at: float, verb: str, request: object, result: object) -> PastDecis
         case ExtenderFilterResult():
             refused, final = result.failed_nodes, result.failed_and_unresolvable_nodes
             nodes = len(request.names) if isinstance(request, ExtenderArgs) else 0
-            reasons = Counter(refused.values()) + Counter(final.values())
+            reasons = Counter((*refused.values(), *final.values()))
             outcome = result.error or f"{nodes - len(refused) - len(final)} of {nodes} nodes remain"
             if result.best:
                 outcome = f"{outcome}, {result.best} is best"

@@ -41,6 +41,7 @@ from extender.policy.policy import Policy
 from extender.queue.backoff import WINDOW_SECONDS, Backoff
 from extender.runtime.clock import SystemClock
 from extender.runtime.going_on import going_on
+from extender.runtime.ports import Binder
 from extender.runtime.process import LinuxCpus, OneCpu, product_version
 from extender.runtime.threads import TaskFailures, Ticker
 from extender.runtime.unsettled import UnsettledWrites
@@ -136,8 +137,11 @@ class SchedulerProcess:
 
     def _create_loop(self) -> Loop:
         setup, policy, feed = self._setup, self._setup.policy, self._feed
-        binder = LeaderBinder(ExtenderBinder(feed.binder, self._extenders, self._cache.placement), feed.fence)
-        paced = PacedBinder(WatchedBinder(binder, setup.hanging), bind_bucket(policy), setup.clock)
+        binder: Binder = feed.binder
+        if self._extenders:
+            binder = ExtenderBinder(binder, self._extenders, self._cache.placement)
+        watched = WatchedBinder(LeaderBinder(binder, feed.fence), setup.hanging)
+        paced = PacedBinder(watched, bind_bucket(policy), setup.clock)
         return compose_loop(
             self._rules.cycles,
             self._cache,

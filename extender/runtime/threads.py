@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
@@ -322,10 +322,17 @@ class _LockForCaller(AbstractContextManager[None]):
 
 
 @dataclass(slots=True, eq=False)
-class _Call:
+class _Call(AbstractContextManager[None]):
+    calls: set[_Call]
     warn: Warn
     began_at: float
     is_logged: bool = False
+
+    def __enter__(self) -> None:
+        self.calls.add(self)
+
+    def __exit__(self, *_error: object) -> None:
+        self.calls.remove(self)
 
 
 class HangingCalls:
@@ -333,27 +340,16 @@ class HangingCalls:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._lock = threading.Lock()
-        self._calls: set[_Call] = set()
+        self._calls: set[_Call] = set()  # needs no lock: `add`, `remove` and `copy` of a set are atomic
 
-    @contextmanager
-    def watch(self, warn: Warn) -> Iterator[None]:
+    def watch(self, warn: Warn) -> AbstractContextManager[None]:
         """Watches the call that the `with` block makes. If it hangs, `warn` is called once."""
-        call = _Call(warn, self._clock.monotonic())
-        with self._lock:
-            self._calls.add(call)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._calls.remove(call)
+        return _Call(self._calls, warn, self._clock.monotonic())
 
     def log(self) -> None:
         """Warns once of each call that has waited for HANGING_SECONDS."""
         now = self._clock.monotonic()
-        with self._lock:
-            calls = list(self._calls)
-        for call in calls:
+        for call in self._calls.copy():
             seconds = now - call.began_at
             if seconds >= HANGING_SECONDS and not call.is_logged:
                 call.is_logged = True

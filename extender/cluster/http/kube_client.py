@@ -12,14 +12,13 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from math import inf
 from typing import TypeVar
 from urllib.parse import urlencode
 
 import msgspec
 
 from extender.cluster.http.credentials import ClientConfig, Credentials
-from extender.cluster.http.pool import ConnectionPool, Headers, Request, Response
+from extender.cluster.http.pool import ConnectionPool, Headers, ObserveRequest, Request, Response
 from extender.errors import ClusterError, ConfigurationError, Conflict, NotFound, OutcomeUnknown, Refused
 from extender.model.kinds import Kind
 from extender.runtime.fibers import in_thread
@@ -34,10 +33,6 @@ JSON = "application/json"
 _OK, _UNAUTHORIZED, _NOT_FOUND, _CONFLICT = 200, 401, 404, 409
 # A gateway that stops waiting sends 408 or 499, although the API server may still carry out the request.
 _INCONCLUSIVE = (408, 499)
-
-_NO_RESPONSE = "<error>"  # client-go's metrics give this label to a request without a response
-ObserveRequest = Callable[[str, str, str, float], object]
-"""Receives the method, the host, the status code or "<error>", and the seconds until the response began."""
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -107,10 +102,9 @@ class KubeClient(Caller):
             observe: called after every request, for metrics.
         """
         self._credentials = credentials
-        self._observe = observe
         self._config = credentials.load()
         self._headers = {"User-Agent": f"extender/{product_version()}"}
-        self._pool = ConnectionPool(CONNECT_SECONDS)
+        self._pool = ConnectionPool(CONNECT_SECONDS, observe=observe)
         self._served: dict[str, Kind] = {}  # by the path of the newest version
         self._lock = threading.Lock()
         self._renewed: threading.Event | None = None  # the event is set when the renewal in progress ends
@@ -136,8 +130,12 @@ class KubeClient(Caller):
         config = self._current()
         target = config.base + (f"{path}?{urlencode(query)}" if query else path)
         request = Request("GET", target, self._headers_of(config, {"Accept": accept}))
-        with self._exchange(config, request, silence_seconds) as response:
-            yield response
+        try:
+            with self._pool.exchange(config.endpoint, request, silence_seconds) as response:
+                yield response
+        except Refused:
+            self._begin_renewal(config, rejected=False)
+            raise
         if response.status == _UNAUTHORIZED:
             self._renew(config)
 
@@ -208,40 +206,21 @@ class KubeClient(Caller):
         check: Check,
     ) -> tuple[int, bytes]:
         request = Request(method, config.base + path, self._headers_of(config, headers), body)
-        with self._exchange(config, request, deadline - time.monotonic(), deadline, check) as response:
-            data = response.read()
+        silence_seconds = deadline - time.monotonic()
+        try:
+            with self._pool.exchange(
+                config.endpoint, request, silence_seconds, deadline=deadline, check=check
+            ) as response:
+                data = response.read()
+        except Refused:
+            self._begin_renewal(config, rejected=False)
+            raise
         status = response.status
         # A repetition that finds no object, or a conflict, also shows what became of the first attempt.
         is_conclusive = 200 <= status < 300 or isinstance(error_of(status, data), NotFound | Conflict)
         if response.repeated and not is_conclusive:
             raise OutcomeUnknown(f"no response to the first attempt, and then {status}: {message_of(data)}")
         return status, data
-
-    @contextmanager
-    def _exchange(
-        self,
-        config: ClientConfig,
-        request: Request,
-        silence_seconds: float,
-        deadline: float = inf,
-        check: Check = always,
-    ) -> Iterator[Response]:
-        """Sends the request; calls `observe` when the response begins or the exchange has failed."""
-        code = _NO_RESPONSE
-        began_at = time.monotonic()
-        try:
-            with self._pool.exchange(
-                config.endpoint, request, silence_seconds, deadline=deadline, check=check
-            ) as response:
-                code = str(response.status)
-                self._observe(request.method, config.endpoint.host, code, time.monotonic() - began_at)
-                yield response
-        except Refused:
-            self._begin_renewal(config, rejected=False)
-            raise
-        finally:
-            if code is _NO_RESPONSE:
-                self._observe(request.method, config.endpoint.host, code, time.monotonic() - began_at)
 
     def _headers_of(self, config: ClientConfig, own: Mapping[str, str]) -> Headers:
         authorization = [("Authorization", config.authorization)] if config.authorization else []

@@ -37,7 +37,10 @@ from extender.runtime.ports import Check, always
 
 _PIECE_BYTES = 64 * 1024
 _SEND_SECONDS = 10.0
+_NO_RESPONSE = "<error>"  # client-go's metrics give this label to a request without a response
 Headers = Sequence[tuple[str, str]]  # pairs of a name and a value; a name may occur more than once
+ObserveRequest = Callable[[str, str, str, float], object]
+"""Receives the method, the host, the status code or "<error>", and the seconds until the response began."""
 T = TypeVar("T")
 
 
@@ -106,8 +109,9 @@ class HttpConnection:
             Hung: no byte arrived in `silence_seconds`, or before the deadline.
         """
         try:
-            if not self._pending():  # avoids a read without data, which would release and take the GIL once more
-                self._wait(READABLE, silence_seconds)
+            # Waits first, because a read without data would release and take the GIL once more. OpenSSL holds back no
+            # data, because a piece has room for a whole TLS record.
+            self._wait(READABLE, silence_seconds)
             return self._once_ready(partial(self._socket.recv, _PIECE_BYTES), READABLE, silence_seconds)
         except TimeoutError:
             event = (
@@ -119,7 +123,7 @@ class HttpConnection:
 
     def stale(self) -> bool:
         """Returns True if the server has closed the idle connection, or has sent bytes without a request."""
-        return self._pending() or ready(self._socket.fileno(), READABLE, 0)
+        return ready(self._socket.fileno(), READABLE, 0)
 
     def shut(self) -> None:
         """Ends the connection. A thread that waits in `receive` then wakes up."""
@@ -129,9 +133,6 @@ class HttpConnection:
     def close(self) -> None:
         """Frees the socket. Only the thread that uses the connection may call this."""
         self._socket.close()
-
-    def _pending(self) -> bool:
-        return isinstance(self._socket, ssl.SSLSocket) and bool(self._socket.pending())
 
     def _once_ready(self, transfer: Callable[[], T], events: int, seconds: float) -> T:
         """Calls `transfer` again whenever the socket is ready, until it does not block; returns its result.
@@ -386,11 +387,15 @@ class ConnectionPool:
 
     If one connection hangs, all connections that were idle at that time are closed, because they may hang for the same
     reason.
+
+    Args:
+        observe: called when a response begins, or if there is none.
     """
 
-    def __init__(self, connect_seconds: float, most_idle: int = 64) -> None:
+    def __init__(self, connect_seconds: float, most_idle: int = 64, observe: ObserveRequest = lambda *_: None) -> None:
         self._connect_seconds = connect_seconds
         self._most_idle = most_idle
+        self._observe = observe
         self._lock = threading.Lock()
         self._idle: list[tuple[Endpoint, HttpConnection]] = []
         self._busy: dict[HttpConnection, Endpoint] = {}
@@ -421,10 +426,15 @@ class ConnectionPool:
             BrokenExchange: no complete response arrived in time.
         """
         began_at = time.monotonic()
+        code = _NO_RESPONSE
         try:
-            connection, response = self._send(
-                endpoint, request, silence_seconds, deadline, repeatable=repeatable, check=check
-            )
+            try:
+                connection, response = self._send(
+                    endpoint, request, silence_seconds, deadline, repeatable=repeatable, check=check
+                )
+                code = str(response.status)
+            finally:
+                self._observe(request.method, endpoint.host, code, time.monotonic() - began_at)
             try:
                 yield response
             finally:
