@@ -28,8 +28,8 @@ from __future__ import annotations
 import logging
 import mmap
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from math import inf
 from struct import Struct
 from typing import NamedTuple, Protocol
@@ -90,7 +90,8 @@ class UnsettledWrites:
 
     # ---- writes of this process
 
-    def noted(self, write: Binding | str) -> AbstractContextManager[None]:
+    @contextmanager
+    def noted(self, write: Binding | str) -> Iterator[None]:
         """Records the write while the `with` block sends it, and keeps the record if the outcome is unknown.
 
         Args:
@@ -99,30 +100,16 @@ class UnsettledWrites:
         Raises:
             Refused: there is no memory left for the record, so the write is not sent (status 503).
         """
-        return _Noted(self, write)
-
-    def begin(self, write: Binding | str) -> int:
-        """Records the write before it is sent, and returns the slot of the record. See `noted`."""
-        text = msgspec.msgpack.encode(write)
-        if len(text) > _SLOT_BYTES - _HEAD.size:
-            raise Refused("write not sent: its names are too long to be recorded", 503)
+        slot = self._note(write)
         try:
-            slot = self._free.pop()
-        except IndexError:
-            raise Refused(f"write not sent: {SLOTS} earlier writes have no known outcome yet", 503) from None
-        start = slot * _SLOT_BYTES
-        text_start = start + _HEAD.size
-        _HEAD.pack_into(self._memory, start, _FREE, len(text), inf)
-        self._memory[text_start : text_start + len(text)] = text
-        self._memory[start] = _IN_FLIGHT
-        return slot
-
-    def end(self, slot: int, write: Binding | str, error: BaseException | None) -> None:
-        """Forgets the write, or keeps its record if the outcome is unknown. See `noted`."""
-        if error is None or isinstance(error, Refused):
+            yield
+        except Refused:
             self._forget(slot)
-        else:  # whatever the error is, the write may have been sent
+            raise
+        except BaseException:  # whatever the error is, the write may have been sent
             self._keep(slot, write, self._clock.monotonic() + self._settle_seconds)
+            raise
+        self._forget(slot)
 
     def unknown(self) -> list[UnsettledWrite]:
         """Returns the writes of this worker and of earlier workers whose outcome is unknown."""
@@ -213,6 +200,21 @@ class UnsettledWrites:
 
     # ---- memory
 
+    def _note(self, write: Binding | str) -> int:
+        text = msgspec.msgpack.encode(write)
+        if len(text) > _SLOT_BYTES - _HEAD.size:
+            raise Refused("write not sent: its names are too long to be recorded", 503)
+        try:
+            slot = self._free.pop()
+        except IndexError:
+            raise Refused(f"write not sent: {SLOTS} earlier writes have no known outcome yet", 503) from None
+        start = slot * _SLOT_BYTES
+        text_start = start + _HEAD.size
+        _HEAD.pack_into(self._memory, start, _FREE, len(text), inf)
+        self._memory[text_start : text_start + len(text)] = text
+        self._memory[start] = _IN_FLIGHT
+        return slot
+
     def _read(self, slot: int, length: int) -> Binding | str:
         start = slot * _SLOT_BYTES + _HEAD.size
         return _RECORDS.decode(self._memory[start : start + length])
@@ -230,22 +232,6 @@ class UnsettledWrites:
     def _forget(self, slot: int) -> None:
         self._memory[slot * _SLOT_BYTES] = _FREE
         self._free.append(slot)
-
-
-class _Noted(AbstractContextManager[None]):
-    """See `UnsettledWrites.noted`. It is a class because a context manager of contextlib costs more than the record."""
-
-    __slots__ = ("_slot", "_write", "_writes")
-
-    def __init__(self, writes: UnsettledWrites, write: Binding | str) -> None:
-        self._writes = writes
-        self._write = write
-
-    def __enter__(self) -> None:
-        self._slot = self._writes.begin(self._write)
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        self._writes.end(self._slot, self._write, error)
 
 
 class Evidence(Protocol):

@@ -92,13 +92,17 @@ class LabelColumn:
             case "NotIn":
                 return ~self._among(requirement.values)
             case "Exists":
-                return np.arange(len(self)).astype(np.bool_)  # False for ABSENT, which is 0
+                return ~self._absent()
             case "DoesNotExist":
-                return ~np.arange(len(self)).astype(np.bool_)
+                return self._absent()
             case "Gt" | "Lt":
                 return self._comparing(requirement)
             case _:
                 return np.zeros(len(self), np.bool_)
+
+    def _absent(self) -> BoolColumn:
+        absent: BoolColumn = np.arange(len(self)) == ABSENT
+        return absent
 
     def _among(self, values: Iterable[str]) -> BoolColumn:
         verdict = np.zeros(len(self), np.bool_)
