@@ -1,24 +1,290 @@
-"""Lists the policies by the names that a configuration gives them."""
+"""The device policies: each with its formula and source, and all by the names that a configuration gives them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import numpy as np
 
-from extender.devices.policies.best_fit import BestFit
-from extender.devices.policies.cpu_balance import CpuBalance
-from extender.devices.policies.dot_prod import DotProd
-from extender.devices.policies.fgd import FGD
-from extender.devices.policies.first_fit import FirstFit
-from extender.devices.policies.gpu_clustering import GpuClustering
-from extender.devices.policies.gpu_packing import GpuPacking
-from extender.devices.policies.least_allocated import LeastAllocated
-from extender.devices.policies.policy import DevicePolicy
-from extender.devices.policies.pwr import PWR
-from extender.devices.policies.random_fit import Random
+from extender.devices.policies.device_nodes import (
+    WHOLE,
+    Bools,
+    DeviceAsk,
+    DeviceNodes,
+    Floats,
+    Ints,
+    score_of_drop,
+    truncated,
+)
+from extender.devices.policies.policy import MAX_SCORE, DevicePolicy
 from extender.devices.policies.typical_pods import TypicalPods
+
+_MOST_CPU = 128_000
+_MOST_MILLI = 8_000
+_MOST_RANDOM = 2**40  # so large that equals are rare
+_DEVICE_BITS = 16
+_SOCKET_CPU = 32_000
+_SOCKET_WATTS = (15.0, 120.0)
+_OTHER_WATTS = (25.0, 250.0)
+"""Idle and full watts of a model that `_WATTS` does not name."""
+_WATTS: Mapping[str, tuple[float, float]] = MappingProxyType(
+    {
+        "A10": (30.0, 150.0),
+        "A100": (50.0, 400.0),
+        "P100": (25.0, 250.0),
+        "T4": (10.0, 70.0),
+        "V100M16": (30.0, 300.0),
+        "V100M32": (30.0, 300.0),
+    }
+)
+
+
+class _Policy:
+    """What most policies have in common; see `DevicePolicy`."""
+
+    rescales = False
+    repeats = True
+
+
+@dataclass(frozen=True, slots=True)
+class FirstFit(_Policy):
+    """Takes the first node that fits, and the first device that fits, as kube-scheduler's allocator does in a node.
+
+    Score: 0 for every device.
+    """
+
+    name = "FirstFit"
+
+    def score(self, nodes: DeviceNodes, ask: DeviceAsk) -> Ints:  # noqa: ARG002  # any ask scores alike
+        return np.zeros_like(nodes.free)
+
+
+@dataclass(frozen=True, slots=True)
+class BestFit(_Policy):
+    """Prefers the node with the least left over of CPU and devices.
+
+    Score: 100 (1 - (C - c) / 128000 / 2 - (G - g) / 8000 / 2), stretched to 0..100. C and G are the free millicores and
+    free device thousandths of the node, c and g what the pod asks for.
+    Source: Weng et al., "Beware of Fragmentation", USENIX ATC '23, section 6.1.
+    """
+
+    name = "BestFit"
+    rescales = True
+
+    def score(self, nodes: DeviceNodes, ask: DeviceAsk) -> Ints:
+        cpu = (nodes.free_cpu - ask.cpu) / _MOST_CPU
+        milli = (nodes.free.sum(axis=1) - ask.total) / _MOST_MILLI
+        return truncated(100 * (1 - cpu / 2 - milli / 2))
+
+
+@dataclass(frozen=True, slots=True)
+class DotProd(_Policy):
+    """Prefers the node whose free resources are least like what the pod asks for.
+
+    Score: 100 (1 - (C c / 128000^2 + G g / 8000^2) / 2), with the letters of BestFit.
+    Source: Weng et al., "Beware of Fragmentation", USENIX ATC '23, section 6.1.
+    """
+
+    name = "DotProd"
+
+    def score(self, nodes: DeviceNodes, ask: DeviceAsk) -> Ints:
+        cpu = nodes.free_cpu * (ask.cpu / _MOST_CPU**2)
+        milli = nodes.free.sum(axis=1) * (ask.total / _MOST_MILLI**2)
+        return truncated(100 * (1 - (cpu + milli) / 2))
+
+
+@dataclass(frozen=True, slots=True)
+class GpuClustering(_Policy):
+    """Puts pods that ask for devices in the same way (a share, one device, k devices) on the same nodes.
+
+    Score: 75 if the node's pods with devices are all of the pod's kind, 50 if some are, 25 if the node has none, else
+    0; plus 25 (8000 - G) / 8000 for the free device thousandths G. A pod without devices: 0.
+    Source: Weng et al., "Beware of Fragmentation", USENIX ATC '23, section 6.1, after Xiao et al., "Gandiva", OSDI '18.
+    """
+
+    name = "GpuClustering"
+
+    def score(self, nodes: DeviceNodes, ask: DeviceAsk) -> Ints:
+        if not ask.count:
+            return np.zeros(len(nodes.free), np.int64)
+        alike = nodes.pods[:, ask.kind]
+        pods = nodes.pods.sum(axis=1)
+        among = np.where(alike == pods, 75, 50)
+        base = np.where(pods == 0, 25, np.where(alike > 0, among, 0))
+        return truncated(base + 25 * (_MOST_MILLI - nodes.free.sum(axis=1)) / _MOST_MILLI)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuPacking(_Policy):
+    """Fills devices in use first, then idle devices of nodes in use, and opens an idle node last.
+
+    Score: max(33 - n, n) on a node whose n devices are all idle; max(50 - k, 33) if k idle devices are needed; else
+    max(100 - free / 100, 50) for the thousandths free on the fullest device that fits. A pod without devices: 0.
+    Source: Weng et al., "Beware of Fragmentation", USENIX ATC '23, section 6.1, after Weng et al., "MLaaS in the Wild",
+    NSDI '22.
+    """
+
+    name = "GpuPacking"
+
+    def score(self, nodes: DeviceNodes, ask: DeviceAsk) -> Ints:
+        if not ask.count:
+            return np.zeros(len(nodes.free), np.int64)
+        idle = np.count_nonzero(nodes.free == WHOLE, axis=1)
+        tightest = np.where(nodes.free >= ask.milli, nodes.free, WHOLE).min(axis=1)
+        left = np.maximum(100 - tightest // 100, 50)
+        in_use = np.where(tightest == WHOLE, max(50 - ask.count, 33), left)
+        return np.where(idle == nodes.devices, np.maximum(33 - idle, idle), in_use)
+
+
+@dataclass(frozen=True, slots=True)
+class LeastAllocated(_Policy):
+    """Prefers the node with the most CPU and memory left; kube-scheduler's default scores.
+
+    Score: NodeResourcesFit with LeastAllocated, plus NodeResourcesBalancedAllocation, both of CPU and memory. Devices
+    do not count, and within a node the first device that fits is taken.
+    Source: plugins/node_resources_scores.
+    """
+
+    name = "LeastAllocated"
+
+    def score(self, nodes: DeviceNodes, ask: DeviceAsk) -> Ints:
+        cpu, memory = np.maximum(nodes.cpu, 1), np.maximum(nodes.memory, 1)
+        free_cpu, free_memory = nodes.free_cpu - ask.cpu, nodes.free_memory - ask.memory
+        least = (free_cpu * 100 // cpu + free_memory * 100 // memory) // 2
+        before = _balance(nodes.free_cpu / cpu, nodes.free_memory / memory)
+        after = _balance(free_cpu / cpu, free_memory / memory)
+        scores = least + (after - before + MAX_SCORE // 2) // 2 + MAX_SCORE // 2
+        return np.repeat(scores[:, np.newaxis], nodes.free.shape[1], axis=1)
+
+
+def _balance(free_cpu: Floats, free_memory: Floats) -> Ints:
+    """Returns 100 if equal shares of CPU and memory are free, and less if the shares differ."""
+    return truncated(MAX_SCORE * (1 - np.abs(free_cpu - free_memory) / 2))
+
+
+@dataclass(frozen=True, slots=True)
+class FGD(_Policy):
+    """Fragmentation gradient descent: places a pod where the free devices stay of most use to typical pods.
+
+    Score: 100 sigmoid((F_before - F_after) / 1000), truncated; F is the node's fragmentation (`typical_pods`).
+    Source: Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient
+    Descent", USENIX ATC '23, section 5.
+    """
+
+    typical_pods: TypicalPods
+    name = "FGD"
+
+    def score(self, nodes: DeviceNodes, ask: DeviceAsk) -> Ints:
+        return score_of_drop(self.typical_pods.drop(nodes, ask))
+
+    def best(self, nodes: DeviceNodes, ask: DeviceAsk, fits: Bools) -> Ints:
+        return score_of_drop(self.typical_pods.most_drop(nodes, ask, fits))
+
+
+@dataclass(frozen=True, slots=True)
+class CpuBalance(_Policy):
+    """Keeps enough CPU on each node for the devices that are free there; meant to be added to FGD.
+
+    Score: 100 sigmoid((S_before - S_after) / 1000), truncated. S are the free device thousandths of the node for which
+    its CPU is not enough: max(0, G - C / r). C and G are the free millicores and device thousandths, and r the
+    millicores that typical pods request for each thousandth of a device on average.
+    Source: ours. FGD sees too little CPU only when a typical pod no longer fits, which is too late for the node.
+    """
+
+    typical_pods: TypicalPods
+    name = "CpuBalance"
+
+    def score(self, nodes: DeviceNodes, ask: DeviceAsk) -> Ints:
+        free = nodes.free.sum(axis=1)
+        drop = self._stranded(free, nodes.free_cpu) - self._stranded(free - ask.total, nodes.free_cpu - ask.cpu)
+        return score_of_drop(drop)
+
+    def _stranded(self, free: Ints, cpu: Ints) -> Floats:
+        needed = self.typical_pods.cpu_per_thousandth
+        if not needed:
+            return np.zeros(len(free))
+        stranded: Floats = np.maximum(free - cpu / needed, 0)
+        return stranded
+
+
+@dataclass(frozen=True, slots=True)
+class PowerModel:
+    """Computes what nodes draw, by the idle and full watts of each model of device."""
+
+    watts: Mapping[str, tuple[float, float]] = field(default_factory=lambda: _WATTS)
+
+    def of(self, nodes: DeviceNodes) -> Floats:
+        """Returns float64[row]: the watts that the nodes draw now."""
+        busy = nodes.devices - np.count_nonzero(nodes.free == WHOLE, axis=1)
+        idle_watts, full_watts = self.of_device(nodes)
+        devices = busy * full_watts + (nodes.devices - busy) * idle_watts
+        watts: Floats = self._sockets(nodes.cpu - nodes.free_cpu, nodes.cpu) + devices
+        return watts
+
+    def of_device(self, nodes: DeviceNodes) -> tuple[Floats, Floats]:
+        """Returns the idle and full watts of one device of each node: two columns of float64[row]."""
+        known, numbers = np.unique(nodes.models, return_inverse=True)
+        watts = np.array([self.watts.get(str(model), _OTHER_WATTS) for model in known]).reshape(-1, 2)[numbers]
+        return watts[:, 0], watts[:, 1]
+
+    def added(self, nodes: DeviceNodes, ask: DeviceAsk) -> Floats:
+        """Returns the watts that the pod would add: float64[row, device] for a share, else float64[row]."""
+        used = nodes.cpu - nodes.free_cpu
+        cpu = self._sockets(used + ask.cpu, nodes.cpu) - self._sockets(used, nodes.cpu)
+        idle_watts, full_watts = self.of_device(nodes)
+        if ask.is_shared:
+            wakes = (nodes.free == WHOLE) * (full_watts - idle_watts)[:, np.newaxis]
+            by_device: Floats = cpu[:, np.newaxis] + wakes
+            return by_device
+        added: Floats = cpu + ask.count * (full_watts - idle_watts)
+        return added
+
+    def _sockets(self, used: Ints, cpu: Ints) -> Floats:
+        idle, full = _SOCKET_WATTS
+        sockets = -(-cpu // _SOCKET_CPU)
+        busy = -(-used // _SOCKET_CPU)
+        return busy * full + (sockets - busy) * idle
+
+
+@dataclass(frozen=True, slots=True)
+class PWR(_Policy):
+    """Prefers the node and device that draw the least more power.
+
+    Score: watts before minus watts after, stretched to 0..100. A device draws its full watts if anything is placed on
+    it, else its idle watts; the millicores in use fill sockets of 32 threads, of which each is idle or full, too.
+    Source: Lettich et al., "Power- and Fragmentation-aware Online Scheduling for GPU Datacenters", arXiv 2412.17484.
+    """
+
+    power: PowerModel = field(default_factory=PowerModel)
+    name = "PWR"
+    rescales = True
+
+    def score(self, nodes: DeviceNodes, ask: DeviceAsk) -> Ints:
+        return truncated(-self.power.added(nodes, ask))
+
+
+@dataclass(frozen=True, slots=True)
+class Random(_Policy):
+    """Takes any node that fits, and any device that fits; the baseline of the other policies.
+
+    Score: a random number.
+    """
+
+    generator: np.random.Generator
+    name = "Random"
+    repeats = False
+
+    def score(self, nodes: DeviceNodes, ask: DeviceAsk) -> Ints:
+        by_node: Ints = self.generator.integers(_MOST_RANDOM, size=len(nodes.free))
+        if not ask.is_shared:
+            return by_node
+        # The node comes first, because the best of many devices would favour nodes with many.
+        by_device = self.generator.integers(1 << _DEVICE_BITS, size=nodes.free.shape)
+        both: Ints = (by_node[:, np.newaxis] << _DEVICE_BITS) + by_device
+        return both
+
 
 Build = Callable[[TypicalPods, int], DevicePolicy]
 POLICIES: Mapping[str, Build] = MappingProxyType(

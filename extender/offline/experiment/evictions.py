@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from extender.devices.policies.chooser import Choice
 from extender.devices.policies.device_nodes import DeviceNodes
+from extender.devices.policies.policy import Choice
 from extender.offline.experiment.arrivals import Arrival
 from extender.offline.experiment.moves import NodeRoom
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from extender.devices.policies.chooser import Choice, DeviceChooser
 from extender.devices.policies.device_nodes import DeviceAsk, DeviceNodes
+from extender.devices.policies.policy import Choice, DeviceChooser
 
 _MOST_EVICTED = 4
 

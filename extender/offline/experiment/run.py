@@ -8,9 +8,9 @@ from itertools import count
 
 import numpy as np
 
-from extender.devices.policies.chooser import Choice, DeviceChooser
+from extender.devices.policies.catalog import PowerModel
 from extender.devices.policies.device_nodes import DeviceAsk, DeviceNodes
-from extender.devices.policies.pwr import PowerModel
+from extender.devices.policies.policy import Choice, DeviceChooser
 from extender.offline.answers import Documented
 from extender.offline.experiment.arrivals import Arrival, arrivals
 from extender.offline.experiment.claims import ClaimChooser

@@ -14,9 +14,8 @@ import yaml
 from pydantic import Field, model_validator
 
 from extender.devices.policies.catalog import POLICIES
-from extender.devices.policies.chooser import DeviceChooser
 from extender.devices.policies.device_nodes import DeviceNodes
-from extender.devices.policies.policy import Weighted
+from extender.devices.policies.policy import DeviceChooser, Weighted
 from extender.devices.policies.typical_pods import TypicalPods
 from extender.errors import ConfigurationError
 from extender.framework.policy_fields import Strict

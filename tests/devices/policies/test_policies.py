@@ -12,17 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender import Cluster
-from extender.devices.policies.best_fit import BestFit
-from extender.devices.policies.catalog import POLICIES
-from extender.devices.policies.chooser import Choice, DeviceChooser
-from extender.devices.policies.cpu_balance import CpuBalance
+from extender.devices.policies.catalog import (
+    FGD,
+    POLICIES,
+    PWR,
+    BestFit,
+    CpuBalance,
+    GpuClustering,
+    GpuPacking,
+    LeastAllocated,
+)
 from extender.devices.policies.device_nodes import DeviceAsk, DeviceNodes
-from extender.devices.policies.fgd import FGD
-from extender.devices.policies.gpu_clustering import GpuClustering
-from extender.devices.policies.gpu_packing import GpuPacking
-from extender.devices.policies.least_allocated import LeastAllocated
-from extender.devices.policies.policy import NEVER, DevicePolicy, UserPolicy, Weighted
-from extender.devices.policies.pwr import PWR
+from extender.devices.policies.policy import NEVER, Choice, DeviceChooser, DevicePolicy, UserPolicy, Weighted
 from extender.devices.policies.typical_pods import TypicalPods, kind_of, most_frequent
 from extender.snapshots.objects import to_pod
 from tests.builders import make_node, make_pod

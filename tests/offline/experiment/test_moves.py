@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from extender.devices.policies.chooser import DeviceChooser
+from extender.devices.policies.catalog import FirstFit
 from extender.devices.policies.device_nodes import DeviceAsk, DeviceNodes
-from extender.devices.policies.first_fit import FirstFit
-from extender.devices.policies.policy import Weighted
+from extender.devices.policies.policy import DeviceChooser, Weighted
 from extender.offline.experiment.moves import DeviceMoves, PlacedPod
 
 SMALL = DeviceAsk(cpu=1, milli=300, count=1)
