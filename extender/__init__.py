@@ -47,9 +47,8 @@ if TYPE_CHECKING:
     )
     from extender.offline.answers import Listing
     from extender.offline.cluster import Cluster
-    from extender.offline.experiment.results import ExperimentResult, PolicySummary
     from extender.offline.experiment.run import ExperimentSample
-    from extender.offline.experiment.sweep import experiment
+    from extender.offline.experiment.sweep import ExperimentResult, PolicySummary, experiment
     from extender.offline.explain.explanation import Explanation, FilterVerdict, Reason, ScoreLine, Waterfall
     from extender.offline.explain.group import ChildGroup, DomainOffer, GroupExplanation
     from extender.offline.explain.overview import PendingGroup, PendingPod
@@ -192,9 +191,8 @@ _NAMES = {
         "StatefulSet",
     ),
     "extender.offline.cluster": ("Cluster",),
-    "extender.offline.experiment.results": ("ExperimentResult", "PolicySummary"),
     "extender.offline.experiment.run": ("ExperimentSample",),
-    "extender.offline.experiment.sweep": ("experiment",),
+    "extender.offline.experiment.sweep": ("ExperimentResult", "PolicySummary", "experiment"),
     "extender.offline.explain.suggestion": ("SuggestedChange",),
     "extender.offline.explain.explanation": ("Explanation", "FilterVerdict", "Reason", "ScoreLine", "Waterfall"),
     "extender.offline.explain.group": ("ChildGroup", "DomainOffer", "GroupExplanation"),

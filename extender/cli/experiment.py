@@ -76,8 +76,8 @@ def run(file: Path, results: Path | None, workers: int | None, dask: str | None,
     Exit status: 0 if all runs are done, 2 for wrong usage or input, 1 for a failure.
     """
     with input_faults(), answering():
-        from extender.offline.experiment.results import as_csv, as_page, as_text
         from extender.offline.experiment.specification import Experiment
+        from extender.offline.experiment.sweep import as_csv, as_page, as_text
         from extender.offline.experiment.sweep import experiment as run_all
 
         metrics = Experiment.load(file).spec.metrics
@@ -120,7 +120,7 @@ def import_trace(_format: str, nodes: Path, pods: Path) -> None:
     Exit status: 0 if the trace can be read, 2 for wrong usage or input, 1 for a failure.
     """
     with input_faults(), answering():
-        from extender.offline.experiment.trace import read_openb
+        from extender.offline.experiment.specification import read_openb
 
         for path in (nodes, pods):
             if set(str(path)) & set(":#,{}[]'\"\n"):

@@ -14,7 +14,7 @@ import msgspec
 
 from extender.cli.document_kinds import API_VERSION
 from extender.offline.answers import Documented
-from extender.offline.experiment.results import ExperimentResult
+from extender.offline.experiment.sweep import ExperimentResult
 from extender.offline.explain.explanation import Explained
 from extender.offline.explain.group import GroupExplained
 from extender.offline.explain.overview import Pending

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from extender.offline.experiment.results import as_text
 from extender.offline.experiment.specification import ExperimentSpec
-from extender.offline.experiment.sweep import experiment
+from extender.offline.experiment.sweep import as_text, experiment
 from extender.policy.faults import Faults
 
 ROOT = Path(__file__).parents[2]

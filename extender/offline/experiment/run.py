@@ -12,11 +12,9 @@ from extender.devices.policies.catalog import PowerModel
 from extender.devices.policies.device_nodes import DeviceAsk, DeviceNodes
 from extender.devices.policies.policy import Choice, DeviceChooser
 from extender.offline.answers import Documented
-from extender.offline.experiment.arrivals import Arrival, arrivals
 from extender.offline.experiment.claims import ClaimChooser
-from extender.offline.experiment.evictions import RunningPod, RunningPods
-from extender.offline.experiment.moves import DeviceMoves, PlacedPod
-from extender.offline.experiment.specification import Experiment
+from extender.offline.experiment.evictions import DeviceMoves, PlacedPod, RunningPod, RunningPods
+from extender.offline.experiment.specification import Arrival, Experiment, arrivals
 
 _STEPS = 100
 """Measurements of a run in which pods come and go at certain times."""

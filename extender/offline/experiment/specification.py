@@ -1,38 +1,156 @@
-"""Reads the file of an experiment, and reports every fault with its path."""
+"""Reads an experiment's file and the trace that it names, and draws the pods of each run."""
 
 from __future__ import annotations
 
+import csv
+import gzip
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, NamedTuple, NoReturn, Self, TextIO
 
+import numpy as np
 import yaml
 from pydantic import Field, model_validator
 
 from extender.devices.policies.catalog import POLICIES
-from extender.devices.policies.device_nodes import DeviceNodes
+from extender.devices.policies.device_nodes import WHOLE, DeviceAsk, DeviceNodes, Ints
 from extender.devices.policies.policy import DeviceChooser, Weighted
 from extender.devices.policies.typical_pods import TypicalPods
-from extender.errors import ConfigurationError
+from extender.errors import ConfigurationError, MalformedInput
 from extender.framework.policy_fields import Strict
 from extender.offline.experiment.claims import KUBE_SCHEDULER, ClaimChooser
-from extender.offline.experiment.trace import Trace, TracePod, read_openb
 from extender.plugins.device_scoring import POLICY_NAMES
 from extender.plugins.users.device_priority import DEVICE_POLICY, CustomDevicePriority
 from extender.plugins.users.function import file_of
 from extender.policy.faults import Faults
 from extender.policy.library import Library, search_last
 
+_NODE = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
+_POD = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
+_MOST_DEVICES = 64
+_MOST = 2**40
 _MOST_SEEDS = 10_000
 _MOST_MOVES = 100_000
 _FORMAT = 3
 """Changed when runs that were kept by an earlier version must be made again."""
 Metric = Literal["allocated", "fragmentation", "pending", "evictions", "energy"]
 Above0 = Annotated[float, Field(gt=0, le=1e6)]
+_HOUR = 3600.0
+
+
+class TracePod(NamedTuple):
+    """A pod of a trace; its times are seconds, and None where the trace does not say. `qos` may be empty."""
+
+    name: str
+    ask: DeviceAsk
+    created: float | None
+    deleted: float | None
+    qos: str = ""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Nodes and pods, both sorted by name."""
+
+    nodes: DeviceNodes
+    pods: tuple[TracePod, ...]
+
+    @property
+    def capacity(self) -> int:
+        """The thousandths of all devices."""
+        return int(self.nodes.devices.sum()) * WHOLE
+
+
+class _Row:
+    """A line of a CSV file, whose fields raise MalformedInput with their place."""
+
+    def __init__(self, place: str, fields: Mapping[str, str | None]) -> None:
+        self.place = place
+        self._fields = fields
+
+    def text(self, column: str) -> str:
+        return (self._fields.get(column) or "").strip()
+
+    def name(self, column: str) -> str:
+        return self.text(column) or self._fail(column, "required")
+
+    def number(self, column: str, most: int = _MOST) -> int:
+        text = self.text(column)
+        if not text.isdecimal() or int(text) > most:
+            self._fail(column, f"expected a whole number from 0 to {most}, got {text!r}")
+        return int(text)
+
+    def seconds(self, column: str) -> float | None:
+        text = self.text(column)
+        if not text:
+            return None
+        try:
+            seconds = float(text)
+        except ValueError:
+            seconds = -1.0
+        if not 0 <= seconds < _MOST:
+            self._fail(column, f"expected seconds, got {text!r}")
+        return seconds
+
+    def _fail(self, column: str, what: str) -> NoReturn:
+        raise MalformedInput(f"{self.place}: {column}: {what}")
+
+
+def read_openb(nodes: Path, pods: Path) -> Trace:
+    """Returns the trace in the two CSV files of Alibaba's cluster-trace-gpu-v2023, plain or compressed by gzip.
+
+    Raises MalformedInput with file, line and column, and OSError.
+    """
+    rows = sorted(_rows(nodes, _NODE), key=lambda row: row.name("sn"))
+    made = DeviceNodes.empty(
+        np.array([row.text("model") for row in rows]),
+        _column(rows, "cpu_milli"),
+        _column(rows, "memory_mib"),
+        _column(rows, "gpu", _MOST_DEVICES),
+    )
+    if not made.devices.sum():
+        raise MalformedInput(f"{nodes}: expected nodes with devices, got none")
+    found = sorted((_pod(row) for row in _rows(pods, _POD)), key=lambda pod: pod.name)
+    if not any(pod.ask.count for pod in found):
+        raise MalformedInput(f"{pods}: expected pods that ask for devices, got none")
+    return Trace(made, tuple(found))
+
+
+def _column(rows: list[_Row], column: str, most: int = _MOST) -> Ints:
+    return np.array([row.number(column, most) for row in rows], np.int64)
+
+
+def _pod(row: _Row) -> TracePod:
+    count, milli = row.number("num_gpu", _MOST_DEVICES), row.number("gpu_milli", WHOLE)
+    if count and not milli:
+        raise MalformedInput(f"{row.place}: gpu_milli: expected 1 to {WHOLE}, because num_gpu is {count}")
+    if count > 1 and milli < WHOLE:
+        raise MalformedInput(f"{row.place}: gpu_milli: expected {WHOLE}, because several devices are never shared")
+    models = frozenset(filter(None, row.text("gpu_spec").split("|")))
+    ask = DeviceAsk(row.number("cpu_milli"), row.number("memory_mib"), milli if count else 0, count, models)
+    return TracePod(row.name("name"), ask, row.seconds("creation_time"), row.seconds("deletion_time"), row.text("qos"))
+
+
+def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[_Row]:
+    try:
+        with _opened(path) as file:
+            reader = csv.DictReader(file)
+            if lacking := [column for column in columns if column not in (reader.fieldnames or ())]:
+                raise MalformedInput(f"{path}:1: expected the columns {', '.join(columns)}; {lacking[0]} is missing")
+            for fields in reader:
+                yield _Row(f"{path}:{reader.line_num}", fields)
+    except (UnicodeDecodeError, csv.Error, EOFError, gzip.BadGzipFile) as error:
+        raise MalformedInput(f"{path}: expected a CSV file, plain or gzipped: {error}") from None
+
+
+def _opened(path: Path) -> TextIO:
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8", newline="")
+    return path.open(encoding="utf-8", newline="")
 
 
 class TraceSpec(Strict):
@@ -223,3 +341,59 @@ def _users_policies(parts: Sequence[tuple[int, str]]) -> tuple[CustomDevicePrior
 def _source_digest(users: CustomDevicePriority) -> str:
     source = file_of(users.decorated.function)
     return hashlib.sha256(source.read_bytes()).hexdigest() if source else ""
+
+
+class Arrival(NamedTuple):
+    """A pod that arrives.
+
+    `hours` and `leaves` are the hours at which it arrives and leaves; both are None if pods arrive in order only.
+    """
+
+    ask: DeviceAsk
+    hours: float | None = None
+    leaves: float | None = None
+    priority: int = 0
+
+
+def arrivals(spec: ArrivalsSpec, trace: Trace, random: np.random.Generator) -> list[Arrival]:
+    """Returns the pods of one run as they arrive: as recorded, inflated and shuffled, or as a Poisson process."""
+    match spec.type:
+        case "recorded":
+            return _recorded(spec, trace)
+        case "poisson":
+            return list(_poisson(spec, trace, random))
+        case _:
+            return _inflated(spec, trace, random)
+
+
+def _inflated(spec: ArrivalsSpec, trace: Trace, random: np.random.Generator) -> list[Arrival]:
+    """Shuffles the trace's pods, then draws more of them until the devices asked for exceed the given percentage."""
+    pods = [trace.pods[index] for index in random.permutation(len(trace.pods))]
+    asked = sum(pod.ask.total for pod in pods)
+    while asked * 100 <= spec.percent * trace.capacity:
+        pods.append(trace.pods[int(random.integers(len(trace.pods)))])
+        asked += pods[-1].ask.total
+    return [Arrival(pod.ask, priority=spec.priority(pod)) for pod in pods]
+
+
+def _recorded(spec: ArrivalsSpec, trace: Trace) -> list[Arrival]:
+    timed = [pod for pod in trace.pods if pod.created is not None]
+    first = min((pod.created for pod in timed if pod.created is not None), default=0.0)
+    made = [
+        Arrival(
+            pod.ask,
+            (pod.created - first) / _HOUR,
+            None if pod.deleted is None else (pod.deleted - first) / _HOUR,
+            spec.priority(pod),
+        )
+        for pod in timed
+        if pod.created is not None
+    ]
+    return sorted(made, key=lambda arrival: arrival.hours or 0.0)
+
+
+def _poisson(spec: ArrivalsSpec, trace: Trace, random: np.random.Generator) -> Iterator[Arrival]:
+    hours = 0.0
+    while (hours := hours + random.exponential(1 / spec.pods_per_hour)) < spec.hours:
+        pod = trace.pods[int(random.integers(len(trace.pods)))]
+        yield Arrival(pod.ask, hours, hours + random.exponential(spec.lifetime_hours), spec.priority(pod))

@@ -10,7 +10,7 @@ import pytest
 
 import extender
 from extender.errors import ExtenderError
-from extender.offline.experiment.results import as_csv
+from extender.offline.experiment.sweep import as_csv
 
 pytestmark = pytest.mark.slow
 

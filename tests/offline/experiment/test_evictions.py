@@ -11,10 +11,9 @@ import pytest
 from extender.devices.policies.device_nodes import DeviceAsk, DeviceNodes
 from extender.devices.policies.policy import Choice
 from extender.errors import ConfigurationError
-from extender.offline.experiment.arrivals import Arrival
 from extender.offline.experiment.evictions import RunningPod, RunningPods
-from extender.offline.experiment.results import as_page, as_text
-from extender.offline.experiment.sweep import experiment
+from extender.offline.experiment.specification import Arrival
+from extender.offline.experiment.sweep import as_page, as_text, experiment
 
 PRIORITIES = (0, 3, 5, 10)
 

@@ -13,11 +13,9 @@ import pytest
 import extender
 from extender.errors import ConfigurationError, ExtenderError
 from extender.offline.experiment import sweep
-from extender.offline.experiment.results import as_csv, as_page, as_text
 from extender.offline.experiment.run import ExperimentSample, run
-from extender.offline.experiment.specification import Experiment
-from extender.offline.experiment.sweep import experiment
-from extender.offline.experiment.trace import read_openb
+from extender.offline.experiment.specification import Experiment, read_openb
+from extender.offline.experiment.sweep import as_csv, as_page, as_text, experiment
 from tests.cli.commands import extender as command
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "experiment"

@@ -9,7 +9,7 @@ import numpy as np
 from extender.devices.policies.catalog import FirstFit
 from extender.devices.policies.device_nodes import DeviceAsk, DeviceNodes
 from extender.devices.policies.policy import DeviceChooser, Weighted
-from extender.offline.experiment.moves import DeviceMoves, PlacedPod
+from extender.offline.experiment.evictions import DeviceMoves, PlacedPod
 
 SMALL = DeviceAsk(cpu=1, milli=300, count=1)
 LARGE = DeviceAsk(cpu=1, milli=700, count=1)
