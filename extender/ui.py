@@ -25,7 +25,7 @@ from extender.offline.explain import overview
 from extender.offline.explain.explanation import Explanation, written_about
 from extender.offline.explain.group import explain_group
 from extender.offline.nodes import all_nodes, one_node
-from extender.offline.plan.quick import find_moves
+from extender.offline.plan.plan import find_moves
 from extender.offline.recording.reading import Recording
 from extender.offline.rendering import NodeMap, SiteLinks, by_free_resource, by_verdict
 from extender.offline.state import ClusterState

@@ -51,9 +51,9 @@ from extender.runtime.text import aligned
 if TYPE_CHECKING:
     from extender.cli.output import JsonPath
     from extender.model.selectors import Selector
-    from extender.offline.explain.condition import WrittenEvent
     from extender.offline.explain.explanation import Explanation
     from extender.offline.manifests.templates import Workload
+    from extender.offline.remarks import WrittenEvent
     from extender.offline.state import ClusterState
 
 _PATH = "/debug/decisions"
@@ -351,7 +351,7 @@ def _status(explanations: Sequence[Explanation]) -> int:
 
 def _explanations(state: ClusterState, key: str, workloads: Sequence[Workload]) -> Iterable[Explanation]:
     from extender.offline.explain.explanation import Explanation, explain_workload
-    from extender.offline.plan.quick import find_moves
+    from extender.offline.plan.plan import find_moves
 
     if key:
         yield Explanation(state, known_pod(state, key), find_moves=find_moves)

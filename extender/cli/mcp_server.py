@@ -30,8 +30,7 @@ from extender.offline.explain.group import explain_group
 from extender.offline.explain.overview import pending
 from extender.offline.manifests.templates import Workload, read_workloads
 from extender.offline.nodes import node_usage
-from extender.offline.plan.plan import plan
-from extender.offline.plan.quick import find_moves
+from extender.offline.plan.plan import find_moves, plan
 from extender.offline.what_if.capacity import capacity
 from extender.offline.what_if.comparison import compare
 from extender.offline.what_if.result import simulate

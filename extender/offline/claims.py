@@ -51,8 +51,7 @@ from extender.model.storage import (
     VolumeNodeAffinity,
 )
 from extender.model.workloads import StatefulSet
-from extender.offline.manifests.admission import Admitted
-from extender.offline.manifests.companions import admitted
+from extender.offline.manifests.admission import Admitted, admitted
 from extender.offline.manifests.templates import COMPLETION_INDEX, POD_INDEX, POD_NAME, Workload
 from extender.offline.state import ClusterState
 from extender.plugins.volume_binding import bound

@@ -20,9 +20,8 @@ from extender.offline.explain.overview import PendingGroup, PendingPod, pending,
 from extender.offline.manifests.admission import Admitted
 from extender.offline.manifests.templates import Workload, required_workload
 from extender.offline.nodes import NodeUsage, node_usage
-from extender.offline.plan.findings import SEARCH_SECONDS
-from extender.offline.plan.plan import MovePlan, plan
-from extender.offline.plan.quick import find_moves
+from extender.offline.plan.attempts import SEARCH_SECONDS
+from extender.offline.plan.plan import MovePlan, find_moves, plan
 from extender.offline.state import ClusterState
 from extender.offline.what_if.capacity import MOST_PODS, Capacity, capacity
 from extender.offline.what_if.comparison import Comparison, compare

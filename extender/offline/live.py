@@ -32,7 +32,7 @@ from extender.framework.profile import Profiles
 from extender.model.kinds import KINDS, OFFLINE_KINDS, Kind
 from extender.model.meta import Object
 from extender.model.pod import Pod
-from extender.offline.explain.condition import WrittenEvent
+from extender.offline.remarks import WrittenEvent
 from extender.offline.state import ClusterState
 
 _SUBJECTS = {

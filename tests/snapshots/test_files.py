@@ -17,7 +17,7 @@ from extender.model.kinds import KINDS
 from extender.model.meta import Object
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.offline.manifests.companions import companion
+from extender.offline.manifests.admission import companion
 from extender.snapshots import files
 from extender.snapshots.files import load
 from tests.builders import make_node, make_pod

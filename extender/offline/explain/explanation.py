@@ -22,27 +22,24 @@ from extender.model.storage import PersistentVolumeClaim
 from extender.offline import remarks, rendering
 from extender.offline.answers import CauseCode, Documented, code_of, frame
 from extender.offline.claims import admit_new
-from extender.offline.devices import chosen_devices, left_over, names
 from extender.offline.explain.claim_changes import all_of, preempted_devices
-from extender.offline.explain.condition import (
-    SchedulerCondition,
-    WrittenEvent,
-    blocked_containers,
-    contradicting,
-    pod_scheduled,
-    written,
-)
 from extender.offline.explain.search import suggested_changes
 from extender.offline.explain.suggestion import ChangeDocument, SuggestedChange, change_document
 from extender.offline.groups import GroupVerdict, GroupVerdicts
 from extender.offline.manifests.templates import Workload
-from extender.offline.nodes import all_nodes
+from extender.offline.nodes import all_nodes, chosen_devices, left_over, names
 from extender.offline.remarks import (
+    SchedulerCondition,
+    WrittenEvent,
+    blocked_containers,
+    contradicting,
     failing_reserve,
     invalid_policies,
     other_scheduler,
+    pod_scheduled,
     unasked_extenders,
     unasked_plugins,
+    written,
 )
 from extender.offline.state import ClusterState
 from extender.preemption import Candidate, Preemption

@@ -21,11 +21,10 @@ from extender.model.pod import Pod
 from extender.model.pod_groups import GroupName
 from extender.model.selectors import EVERYTHING, Selector
 from extender.offline.answers import CauseCode, Documented
-from extender.offline.explain.condition import SchedulerCondition
 from extender.offline.explain.explanation import Explanation
 from extender.offline.explain.group import GroupExplanation
 from extender.offline.groups import GroupKind, GroupVerdicts, root_name
-from extender.offline.remarks import other_scheduler
+from extender.offline.remarks import SchedulerCondition, other_scheduler
 from extender.offline.rendering import by_cause
 from extender.offline.state import ClusterState
 from extender.offline.workloads import workload_name

@@ -1,8 +1,8 @@
-"""Fills in defaults and applies admission plugins to a new pod, as the API server would, or refuses the pod.
+"""Applies the defaults and admission plugins of an API server to new pods, groups and claims, or refuses them.
 
-`structure` and `checks` have already checked what depends on the pod alone. LimitRanges fill in requests and limits,
+`structure` and `checks` have already checked what depends on the object alone. LimitRanges fill in requests and limits,
 and have minima and maxima. ResourceQuotas, admission webhooks and policies, and the Pod Security levels of namespaces
-are ignored.
+are ignored. Start at `admit` for pods, and at `companion` and `admitted` for the objects in the same file.
 
 Sources: upstream pkg/apis/core/v1/defaults.go, pkg/registry/core/pod/strategy.go, plugin/pkg/admission/{priority,
 limitranger,runtimeclass,defaulttolerationseconds}, pkg/api/pod/util.go DefaultPodLevelResources.
@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from msgspec.structs import asdict, replace
 
 from extender.errors import MalformedCluster
+from extender.model.devices import ResourceClaim, ResourceClaimTemplate
 from extender.model.formats import HUGE_PAGES
 from extender.model.meta import LabelSelector, LabelSelectorRequirement, Object
 from extender.model.pod import (
@@ -29,6 +30,7 @@ from extender.model.pod import (
     ResourceRequirements,
     Toleration,
 )
+from extender.model.pod_groups import CompositePodGroup, PodGroup, SchedulingGroup
 from extender.model.quantity import (
     INT64_MAX,
     NANO,
@@ -44,19 +46,37 @@ from extender.model.storage import PersistentVolumeClaim
 from extender.model.workloads import (
     LimitRange,
     LimitRangeItem,
+    Namespace,
     PriorityClass,
     ResourceQuota,
     RuntimeClass,
     TimedToleration,
 )
-from extender.offline.manifests import checks
-from extender.snapshots.objects import DEFAULT_SCHEDULER, SYSTEM_CLASSES, admitted_priority, refused, with_ports
+from extender.offline.manifests import checks, schema, structure
+from extender.snapshots.objects import (
+    DEFAULT_SCHEDULER,
+    READ_KINDS,
+    SYSTEM_CLASSES,
+    admitted_priority,
+    applied,
+    identified,
+    named,
+    refused,
+    to_object,
+    with_ports,
+)
 from extender.table.object_index import Objects
 
 T = TypeVar("T", bound=Object)
 
 _EVICTION_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _EVICTION_SECONDS = 300
+_CHECKED = frozenset(
+    kind.__name__ for kind in (PodGroup, CompositePodGroup, PersistentVolumeClaim, ResourceClaim, ResourceClaimTemplate)
+)
+_NOT_APPLIED = frozenset(("Pod", "Node"))  # pods are workloads, and kubelets create nodes
+_HIGHEST_PRIORITY = 10**9
+_ADMIN_LABEL = "resource.kubernetes.io/admin-access"
 
 
 @dataclass(slots=True)
@@ -508,3 +528,85 @@ def _nanos(resources: ResourceList | None) -> Amounts:
 
 def _overriding(whole: ResourceList | None) -> Amounts:
     return {name: nanos for name, nanos in _nanos(whole).items() if name in _OVERRIDDEN}
+
+
+def companion(item: Mapping[str, Any], place: str, namespace: str = "") -> Object | None:
+    """Converts an object that scheduling reads besides pods and nodes; returns None for any other object.
+
+    Args:
+        namespace: the namespace of an object that names none.
+
+    Raises:
+        MalformedCluster: the API server would refuse the object; the message has the path of every fault.
+    """
+    kind = str(item.get("kind"))
+    if kind not in READ_KINDS or kind in _NOT_APPLIED:
+        return None
+    api_version = READ_KINDS[kind].api_version
+    current = applied(item, api_version, place) if item.get("apiVersion") else item
+    if current is None:
+        return None
+    metadata = current.get("metadata") or {}
+    if isinstance(metadata, Mapping):  # the checks below report metadata that is not a mapping
+        metadata = named(metadata, namespace, place)
+    item = {**current, "apiVersion": api_version, "metadata": metadata}
+    if kind in _CHECKED:
+        item = schema.without_nulls(kind, item)
+        if faults := schema.faults(kind, item) or list(structure.companion_faults(kind, item)):
+            raise MalformedCluster(f"{place}: {'; '.join(faults)}")
+    obj = to_object(item, place)
+    return obj and identified(obj)
+
+
+def admitted(obj: Object, objects: Objects, *, limits_priorities: bool = True, checks_more: bool = False) -> Object:
+    """Returns a pod group or a claim as an API server with these objects would store it.
+
+    Args:
+        limits_priorities: True if it refuses groups with the priority of a system class.
+        checks_more: True if it refuses what `Behaviours.more_objects_are_refused` names.
+
+    Raises:
+        MalformedCluster: the API server would refuse it; the message says why.
+    """
+    if checks_more:
+        for fault in _newer_faults(obj):
+            raise refused(_owner(obj), fault)
+    if isinstance(obj, SchedulingGroup):
+        return _with_priority(obj, objects, limits_priorities=limits_priorities)
+    for fault in _faults(obj, objects):
+        raise refused(_owner(obj), fault)
+    return obj
+
+
+def _newer_faults(obj: Object) -> Iterator[str]:
+    match obj:
+        case PodGroup() | CompositePodGroup() if obj.is_disrupted_whole and obj.spec.scheduling_policy.gang is None:
+            yield 'spec.disruptionMode: cannot have "all" disruption mode when scheduling policy is other than "gang"'
+        case ResourceClaim():
+            yield from structure.capacity_faults(obj.spec.devices, "spec.devices")
+        case ResourceClaimTemplate():
+            yield from structure.capacity_faults(obj.spec.spec.devices, "spec.spec.devices")
+
+
+def _faults(obj: Object, objects: Objects) -> Iterator[str]:
+    if isinstance(obj, PersistentVolumeClaim):
+        for limits in limit_ranges_of(obj.namespace, objects):
+            yield from claim_limit_violations(obj, limits)
+    devices = obj.spec.devices if isinstance(obj, ResourceClaim) else None
+    devices = obj.spec.spec.devices if isinstance(obj, ResourceClaimTemplate) else devices
+    is_admin = any(each.exactly and each.exactly.admin_access for each in (devices and devices.requests) or ())
+    namespace = objects.get(Namespace, obj.namespace)
+    if is_admin and (namespace is None or namespace.labels.get(_ADMIN_LABEL) != "true"):
+        yield f"adminAccess: namespace {obj.namespace} has no label {_ADMIN_LABEL}=true"
+
+
+def _with_priority(group: SchedulingGroup, objects: Objects, *, limits_priorities: bool) -> SchedulingGroup:
+    """Returns the group with the priority of its PriorityClass; refuses a group that sets another priority."""
+    spec = admitted_priority(_owner(group), "group", group.spec, objects.all(PriorityClass).values())
+    if limits_priorities and (spec.priority or 0) > _HIGHEST_PRIORITY:
+        raise refused(_owner(group), f"spec.priority: expected at most {_HIGHEST_PRIORITY}, got {spec.priority}")
+    return replace(group, spec=spec)
+
+
+def _owner(obj: Object) -> str:
+    return f"{type(obj).__name__} {obj.key}"

@@ -1,9 +1,9 @@
 """Checks what scheduling reads of a new pod, pod template, group or claim, as the API server does.
 
-`schema` has already found unknown fields and wrong types; `admission` and `companions` check what depends on other
-objects. Fields that no placement depends on, such as probes, are not checked: `kubectl apply --dry-run=server` does
-that. Every function yields faults as text for people, "path: what is wrong". Start at `faults`, for pods and objects
-with a pod template, and `companion_faults`, for groups and claims; `checks` has the parts that both share.
+`schema` has already found unknown fields and wrong types; `admission` checks what depends on other objects. Fields that
+no placement depends on, such as probes, are not checked: `kubectl apply --dry-run=server` does that. Every function
+yields faults as text for people, "path: what is wrong". Start at `faults`, for pods and objects with a pod template,
+and `companion_faults`, for groups and claims; `checks` has the parts that both share.
 
 Upstream has a function for the fields of each type; `type_faults` has a line for each in a table. Sources: upstream
 pkg/apis/{core,apps,batch,resource,scheduling}/validation, api/scheduling/v1beta1/types.go.

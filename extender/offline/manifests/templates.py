@@ -14,7 +14,7 @@ from extender.model.kinds import KINDS
 from extender.model.meta import Object
 from extender.model.workloads import StatefulSet
 from extender.offline.manifests import schema, structure
-from extender.offline.manifests.companions import companion
+from extender.offline.manifests.admission import companion
 from extender.runtime.text import with_suggestion
 from extender.snapshots.files import Text, documents, is_object, objects_in
 from extender.snapshots.objects import READ_KINDS, WORKLOADS, applied, is_kubernetes, named, plain

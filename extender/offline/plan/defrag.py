@@ -20,7 +20,7 @@ from extender.model.quantity import nano
 from extender.offline.answers import Documented
 from extender.offline.claims import precomputed, replica_infos
 from extender.offline.manifests.templates import Workload, required_workload
-from extender.offline.plan.findings import Findings, SearchLimits
+from extender.offline.plan.attempts import Findings, SearchLimits
 from extender.offline.plan.movable import KeepRules
 from extender.offline.plan.search import search
 from extender.offline.plan.trial import PlanTrial, settle

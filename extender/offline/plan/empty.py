@@ -12,8 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from extender.errors import ConfigurationError
-from extender.offline.plan.attempts import movers_on
-from extender.offline.plan.findings import Findings, SearchLimits
+from extender.offline.plan.attempts import Findings, SearchLimits, movers_on
 from extender.offline.plan.movable import KeepRules, obstacle
 from extender.offline.plan.search import search
 from extender.offline.plan.trial import settle

@@ -13,13 +13,14 @@ from extender.errors import ConfigurationError
 from extender.model.pod import Pod
 from extender.offline import rendering
 from extender.offline.answers import Documented
+from extender.offline.explain.explanation import KnownMoves
 from extender.offline.manifests.templates import Workload
 from extender.offline.plan import solver
+from extender.offline.plan.attempts import MOST_MOVES, SEARCH_SECONDS, Findings, Progress, SearchLimits
 from extender.offline.plan.defrag import MOST_ROOM, Room, make_room, shape_of
 from extender.offline.plan.empty import empty, nodes_to_choose_from
-from extender.offline.plan.findings import MOST_MOVES, SEARCH_SECONDS, Findings, Progress, SearchLimits
 from extender.offline.plan.model import UNREACHABLE
-from extender.offline.plan.movable import keeping_nothing, rules_of
+from extender.offline.plan.movable import KeepRules, keeping_nothing, rules_of
 from extender.offline.plan.script import script
 from extender.offline.plan.search import search
 from extender.offline.plan.trial import Move
@@ -38,6 +39,9 @@ _EXHAUSTED = (
 )
 
 Outcome = Literal["fits", "moves", "partial", "impossible", "unknown"]
+_MOST_PODS = 10_000
+_MOST_DECISIONS = 100
+_FOREVER = 1e9
 
 
 class PlannedPriority(Documented, frozen=True):
@@ -440,3 +444,20 @@ def _steps(moves: Sequence[Move]) -> Iterator[Sequence[str]]:
     for number, move in enumerate(moves):
         more = [", ".join(column[number]) for column in shown.values()]
         yield str(number + 1), move.pod, move.source, move.target, *more
+
+
+def find_moves(state: ClusterState, key: str) -> KnownMoves | None:
+    """Returns what a short search finds about moves that let the pod `namespace/name` run; None if none do.
+
+    The number of plans that it tries depends on the cluster only, so the answer is the same each time. A large cluster
+    is not copied for it, and in a cluster with many waiting pods each try is dear, because every pod is tried again.
+    """
+    tries = _MOST_DECISIONS // (len(state.pending) + 2)
+    if len(state.infos) > _MOST_PODS or not tries:
+        return KnownMoves(None, 1)
+    limits = SearchLimits(_FOREVER, uses_solver=False, tries=tries)
+    found = search(state, [key], [], KeepRules(), limits, SystemClock())
+    if found.is_complete and not found.places_all:
+        return None
+    enough = len(found.moves) if found.places_all else 0  # without a move if pods of others are preempted for it
+    return KnownMoves(enough or None, max(found.bound, 1))

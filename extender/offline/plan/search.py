@@ -4,7 +4,7 @@
       1. let the scheduler place what it can without any move; if nodes are to be emptied, with the moves of their pods
       2. compare sums: they may show that no arrangement of the movable pods places all targets
       3. try, for each pod to place, the nodes where the fewest evictions free enough
-      4. if not everything is placed, direct pods to nodes: as `steering` finds it, and as the solver does for few nodes
+      4. if not everything is placed, direct pods to nodes: as `Packing` finds it, and as the solver does for few nodes
       5. end if sums show that everything is placed with the fewest moves
       6. ask the solver for the best evictions of the relaxed problem, carry them out in every order, and exclude
          them if no order does what they promise; end if what remains promises nothing better than the best plan
@@ -28,12 +28,19 @@ import numpy as np
 
 from extender.offline.explain.pod_terms import with_cordon
 from extender.offline.plan import movable, solver
-from extender.offline.plan.attempts import MOST_ORDERS, Attempts, movers_on
-from extender.offline.plan.cheapest import Rooms, cheapest, least_moves, least_with_homes
-from extender.offline.plan.findings import CarriedOut, Findings, Progress, Score, SearchLimits
+from extender.offline.plan.arithmetic import Packing, Rooms, cheapest, least_moves, least_with_homes
+from extender.offline.plan.attempts import (
+    MOST_ORDERS,
+    Attempts,
+    CarriedOut,
+    Findings,
+    Progress,
+    Score,
+    SearchLimits,
+    movers_on,
+)
 from extender.offline.plan.model import RelaxedProblem
 from extender.offline.plan.solver import Solution, Solver, Unsolved, part_of
-from extender.offline.plan.steering import Packing
 from extender.offline.plan.trial import DirectedMove, settle
 from extender.offline.state import ClusterState
 from extender.runtime.clock import INTERRUPTIONS, Clock

@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.offline.plan.cheapest import least_moves
+from extender.offline.plan.arithmetic import least_moves
 from extender.offline.plan.model import UNREACHABLE, Ints, RelaxedProblem
 from extender.table import PodInfo
 

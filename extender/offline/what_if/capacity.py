@@ -29,12 +29,12 @@ from extender.offline.claims import (
     with_claims,
     without_group,
 )
-from extender.offline.devices import LeftOver, left_over
 from extender.offline.explain.explanation import Explanation, Reason
 from extender.offline.fresh_nodes import daemon_on, nodes_of_daemons
 from extender.offline.groups import fitting_placed, nodes_in
 from extender.offline.manifests.admission import Admitted
 from extender.offline.manifests.templates import Workload
+from extender.offline.nodes import LeftOver, left_over
 from extender.offline.remarks import remarks_on
 from extender.offline.state import ClusterState
 from extender.offline.what_if.simulation import Progress, Simulation

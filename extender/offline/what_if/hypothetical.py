@@ -16,7 +16,7 @@ from extender.model.meta import Object
 from extender.model.node import Node
 from extender.model.pod_groups import PodGroup, SchedulingGroup
 from extender.offline.fresh_nodes import from_manifest
-from extender.offline.manifests.companions import companion
+from extender.offline.manifests.admission import companion
 from extender.offline.manifests.templates import Workload, required_workload
 from extender.offline.state import ClusterState
 from extender.offline.what_if.scenario import Scenario, apply

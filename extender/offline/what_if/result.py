@@ -17,8 +17,7 @@ from extender.framework.topology import ZONE
 from extender.model.pod import Pod
 from extender.offline import rendering
 from extender.offline.answers import Documented, frame
-from extender.offline.devices import LeftOver, left_over, names
-from extender.offline.nodes import all_nodes
+from extender.offline.nodes import LeftOver, all_nodes, left_over, names
 from extender.offline.remarks import remarks_on
 from extender.offline.state import Amounts as Quantities
 from extender.offline.state import ClusterState

@@ -25,8 +25,8 @@ from extender.model.workloads import PodDisruptionBudget
 from extender.offline import remarks
 from extender.offline.answers import Documented
 from extender.offline.claims import missing_templates, release, reserve, with_claims
-from extender.offline.devices import chosen_devices
 from extender.offline.groups import GroupMembers, root_name
+from extender.offline.nodes import chosen_devices
 from extender.offline.replicas import is_node_lost, is_of_running_job, is_ready, recreates, was_disrupted
 from extender.offline.state import ClusterState
 from extender.offline.what_if import budgets

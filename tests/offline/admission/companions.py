@@ -15,7 +15,7 @@ import yaml
 from extender.errors import MalformedCluster
 from extender.model.meta import Object as Model
 from extender.offline.claims import create_companions
-from extender.offline.manifests.companions import companion
+from extender.offline.manifests.admission import companion
 from extender.offline.manifests.templates import Workload
 from extender.offline.state import ClusterState
 from extender.snapshots.objects import to_object, to_objects

@@ -9,12 +9,12 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from extender.offline.manifests import admission, checks, companions, structure
+from extender.offline.manifests import admission, checks, structure
 
 if TYPE_CHECKING:
     from _typeshed import TraceFunction
 
-_FILES = {str(module.__file__) for module in (admission, checks, companions, structure)}
+_FILES = {str(module.__file__) for module in (admission, checks, structure)}
 
 Line = tuple[str, int]
 

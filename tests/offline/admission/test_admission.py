@@ -10,7 +10,7 @@ import pytest
 
 from extender.errors import MalformedCluster
 from extender.model.meta import Object
-from extender.offline.manifests.companions import admitted
+from extender.offline.manifests.admission import admitted
 from tests.offline.admission import companions, handmade, refusing_lines
 from tests.offline.admission.comparing import all_of_theirs, cluster, difference, ours, prepare
 from tests.offline.admission.recording import COMPANIONS, FILE, HANDMADE, recorded

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from extender.errors import MalformedCluster
-from extender.offline.manifests.companions import companion
+from extender.offline.manifests.admission import companion
 from extender.offline.manifests.templates import required_workload
 from extender.offline.state import ClusterState
 from tests.builders import Object

@@ -11,7 +11,7 @@ from extender.errors import MalformedCluster
 from extender.model.devices import ResourceClaim, ResourceClaimTemplate
 from extender.model.meta import Object
 from extender.model.pod_groups import CompositePodGroup, PodGroup
-from extender.offline.manifests.companions import admitted
+from extender.offline.manifests.admission import admitted
 from tests.builders import make_composite_pod_group, make_pod_group
 from tests.framework.cluster import table_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from extender import Cluster
-from extender.offline.devices import left_over
+from extender.offline.nodes import left_over
 from extender.offline.state import ClusterState
 from extender.offline.what_if.capacity import as_text as capacity_text
 from extender.offline.what_if.result import as_text as simulation_text
