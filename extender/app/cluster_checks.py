@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from extender.cluster.http.kube_client import KubeClient, error_of
+from extender.cluster.kube_client import KubeClient, error_of
 from extender.cluster.watch.api_objects import decoders
 from extender.errors import ClusterError, NotFound
 from extender.model.kinds import COSCHEDULING_POD_GROUPS, KINDS, Kind

@@ -29,10 +29,10 @@ from extender.app.cluster_checks import (
     warn,
 )
 from extender.app.policies import policy_of
-from extender.cluster.http.credentials import credentials_of
-from extender.cluster.http.http_extender import endpoint_of
-from extender.cluster.http.kube_client import KubeClient, reported_version
-from extender.cluster.http.pool import ConnectionPool, Endpoint, Request, client_context, content
+from extender.cluster.credentials import credentials_of
+from extender.cluster.http_extender import endpoint_of
+from extender.cluster.kube_client import KubeClient, reported_version
+from extender.cluster.pool import ConnectionPool, Endpoint, Request, client_context, content
 from extender.cluster.watch.api_objects import decoders, list_all
 from extender.config.cluster_access import IN_CLUSTER, ClusterAccess
 from extender.errors import ClusterError, ConfigurationError, Refused

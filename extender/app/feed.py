@@ -11,16 +11,16 @@ from dataclasses import replace
 from math import inf
 
 from extender.cache.expiry import PodSurvey
+from extender.cluster.binder import ApiBinder
+from extender.cluster.credentials import credentials_of
 from extender.cluster.election.election import Election, Timing
 from extender.cluster.election.elector import LeaderElector
 from extender.cluster.election.leader_service import LeaderService
 from extender.cluster.election.lease import Fence, LeaderClient, LeaseClient
-from extender.cluster.http.credentials import credentials_of
-from extender.cluster.http.kube_client import KubeClient
 from extender.cluster.in_memory import InMemoryCluster
+from extender.cluster.kube_client import KubeClient
+from extender.cluster.statuses import ApiActivator
 from extender.cluster.watch.source import ClusterSource
-from extender.cluster.writers.binder import ApiBinder
-from extender.cluster.writers.statuses import ApiActivator
 from extender.config.settings import Settings, host_and_port, labels_of
 from extender.errors import ConfigurationError
 from extender.model.devices import ResourceClaim

@@ -18,7 +18,7 @@ from extender.cache.debugger import TABLE, Comparer
 from extender.cache.expiry import Expiry
 from extender.cache.placements import is_bound
 from extender.cache.pod_states import PodState
-from extender.cluster.writers.statuses import ApiStatuses
+from extender.cluster.statuses import ApiStatuses
 from extender.config.settings import Settings
 from extender.errors import ClusterError, IllegalTransition
 from extender.framework.permit import Permits

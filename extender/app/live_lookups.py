@@ -13,17 +13,17 @@ from urllib.parse import quote
 
 import msgspec
 
-from extender.cluster.http.credentials import credentials_of
-from extender.cluster.http.kube_client import (
+from extender.cluster.credentials import credentials_of
+from extender.cluster.kube_client import (
     FIRST_CALL_SECONDS,
     FORBIDDEN,
     NEEDED,
+    ForwardedReplica,
     KubeClient,
     connection_advice,
     error_of,
     reported_version,
 )
-from extender.cluster.http.port_forward import ForwardedReplica
 from extender.config.cluster_access import ClusterAccess
 from extender.config.settings import OPTIONS, Command, Settings
 from extender.errors import ClusterError, ConfigurationError

@@ -14,7 +14,7 @@ from typing import Any
 from extender.app.housekeeping import settle
 from extender.app.policies import refuse_changes, unreserves_of, watched
 from extender.cache.cache import Cache
-from extender.cluster.http.http_extender import HttpExtender
+from extender.cluster.http_extender import HttpExtender
 from extender.devices.pod_claims import NAME as DYNAMIC_RESOURCES
 from extender.engine.decide import SchedulingCycle
 from extender.engine.group_members import MemberJudge

@@ -22,8 +22,8 @@ from typing import Final
 from urllib.parse import quote
 
 from extender.cache.cache import Cache
-from extender.cluster.http.credentials import credentials_of
-from extender.cluster.http.kube_client import KubeClient
+from extender.cluster.credentials import credentials_of
+from extender.cluster.kube_client import KubeClient
 from extender.config.cluster_access import IN_CLUSTER, ClusterAccess
 from extender.config.settings import Command, Settings
 from extender.engine.decide import SchedulingCycle, Scope

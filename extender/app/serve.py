@@ -32,10 +32,10 @@ from extender.app.upkeep import revive_tickers, set_up, upkeep_of
 from extender.app.writers import PreemptionWriters
 from extender.cache.cache import Cache
 from extender.cache.expiry import Expiry
+from extender.cluster.binder import WatchedBinder
+from extender.cluster.credentials import credentials_of
 from extender.cluster.election.lease import LeaderBinder
-from extender.cluster.http.credentials import credentials_of
-from extender.cluster.http.kube_client import KubeClient
-from extender.cluster.writers.binder import WatchedBinder
+from extender.cluster.kube_client import KubeClient
 from extender.config.settings import Settings, host_and_port
 from extender.engine.group_members import MemberJudge
 from extender.errors import ConfigurationError

@@ -38,7 +38,7 @@ from extender.app.policies import Adopt, PolicyReload, PolicyReloaded, PolicyTri
 from extender.cache.cache import Cache
 from extender.cache.debugger import Comparer, dump
 from extender.cache.expiry import SURVEY_SECONDS
-from extender.cluster.http.kube_client import CALL_SECONDS, CONNECT_SECONDS
+from extender.cluster.kube_client import CALL_SECONDS, CONNECT_SECONDS
 from extender.cluster.watch.api_objects import LIST_SILENCE_SECONDS
 from extender.cluster.watch.reflector import DELETION_SECONDS
 from extender.cluster.watch.source import WATCH_SILENCE_SECONDS

@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 
 from extender.app.loop import LoopPorts
 from extender.cache.cache import Cache
+from extender.cluster.binder import ApiClaims, ApiVolumes
 from extender.cluster.election.lease import Fence, LeaderClient
-from extender.cluster.http.kube_client import Caller, KubeClient
-from extender.cluster.writers.claim_writer import ApiClaims, ApiVolumes
-from extender.cluster.writers.events import ApiEvents
-from extender.cluster.writers.outbox import TokenBucket, YieldingBucket
-from extender.cluster.writers.statuses import ApiEvictor, ApiGroupStatuses, ApiStatuses
+from extender.cluster.events import ApiEvents
+from extender.cluster.kube_client import Caller, KubeClient
+from extender.cluster.outbox import TokenBucket, YieldingBucket
+from extender.cluster.statuses import ApiEvictor, ApiGroupStatuses, ApiStatuses
 from extender.framework.profile import Profiles
 from extender.model.kinds import Kind
 from extender.runtime.clock import Clock, TimeLimit

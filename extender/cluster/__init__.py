@@ -1,8 +1,12 @@
 """Talks to the API server and to other extenders over HTTP.
 
-Only this package imports `kubernetes`; only `app` and `offline.live` import this package. `http` opens the connections
-and reads the credentials. `watch` has the reflectors, which deliver the objects of lists and watches to the cache.
-`election` competes for the Lease, and points a Service at the leader. `writers` makes the other writes. A failed call
-raises Refused if it had no effect, and OutcomeUnknown if it may have had an effect. Start with `http.kube_client`, then
-`watch.list_watch_state`.
+Only this package imports `kubernetes`; only `app` and `offline.live` import this package. Connections stay open: `pool`
+opens and reuses them, and sends one HTTP/1.1 request at a time over each. `kube_client` calls the API server with the
+current `credentials`; `http_extender` calls another extender. A failed call raises Refused if it had no effect, and
+OutcomeUnknown if it may have had an effect.
+
+`watch` has the reflectors, which deliver the objects of lists and watches to the cache. `election` competes for the
+Lease, and points a Service at the leader. `binder`, `statuses` and `events` make all other writes: each implements a
+protocol of `scheduler_ports` or `runtime.ports`, and sends UIDs as preconditions. Statuses and events wait in an
+`outbox`, which limits their rate. Start with `kube_client`, then `watch.list_watch_state`.
 """

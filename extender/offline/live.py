@@ -16,8 +16,8 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from extender.cluster.http.credentials import credentials_of, merged
-from extender.cluster.http.kube_client import (
+from extender.cluster.credentials import credentials_of, merged
+from extender.cluster.kube_client import (
     FIRST_CALL_SECONDS,
     FORBIDDEN,
     NEEDED,

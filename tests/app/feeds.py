@@ -10,7 +10,7 @@ from extender.runtime.ports import Telemetry
 from extender.runtime.unsettled import UnsettledWrites
 from extender.table.features import DEFAULT_FEATURES
 from extender.web.metrics import Metrics
-from tests.cluster.writers.recorder import Recorder
+from tests.cluster.recorder import Recorder
 
 
 def recording_feed(factory: FeedFactory) -> ClusterFeed:

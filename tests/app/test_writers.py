@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from extender.app.writers import Writers
 from extender.cluster.election.lease import Fence
-from extender.cluster.http.kube_client import Caller
+from extender.cluster.kube_client import Caller
 from extender.runtime.clock import ManualClock
 from extender.runtime.threads import log_error
 from extender.runtime.unsettled import UnsettledWrites

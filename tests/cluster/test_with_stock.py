@@ -7,16 +7,16 @@ from random import Random
 
 import pytest
 
-from extender.cluster.http.credentials import Kubeconfig
-from extender.cluster.http.kube_client import KubeClient
+from extender.cluster.binder import ApiBinder
+from extender.cluster.credentials import Kubeconfig
+from extender.cluster.kube_client import KubeClient
 from extender.cluster.watch.source import ClusterSource
-from extender.cluster.writers.binder import ApiBinder
 from extender.errors import Conflict, NotFound, Refused
 from extender.model.kinds import KINDS
 from extender.runtime.clock import SystemClock
 from extender.runtime.ports import Binding
 from tests.builders import make_node, make_pod
-from tests.cluster.writers.recorder import Recorder
+from tests.cluster.recorder import Recorder
 from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from examples.rules.gpu_share import COUNT, INDEX, MEMORY
-from extender.cluster.http.credentials import Kubeconfig
-from extender.cluster.http.kube_client import KubeClient
-from extender.cluster.writers.binder import ApiBinder
+from extender.cluster.binder import ApiBinder
+from extender.cluster.credentials import Kubeconfig
+from extender.cluster.kube_client import KubeClient
 from extender.errors import Conflict
 from extender.runtime.ports import Binding
 from tests.builders import make_node, make_pod

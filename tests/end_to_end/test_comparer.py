@@ -13,8 +13,8 @@ import pytest
 
 from extender.cache.cache import Cache
 from extender.cache.debugger import Comparer
-from extender.cluster.http.credentials import Kubeconfig
-from extender.cluster.http.kube_client import KubeClient
+from extender.cluster.credentials import Kubeconfig
+from extender.cluster.kube_client import KubeClient
 from extender.cluster.watch.source import ClusterSource
 from extender.model.kinds import KINDS
 from extender.runtime.clock import SystemClock

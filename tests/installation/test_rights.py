@@ -16,8 +16,8 @@ from click.testing import CliRunner
 
 from extender.app.cluster_checks import SCHEDULE, SERVE, check_rights
 from extender.cli.main import cli
-from extender.cluster.http.credentials import credentials_of
-from extender.cluster.http.kube_client import KubeClient
+from extender.cluster.credentials import credentials_of
+from extender.cluster.kube_client import KubeClient
 from extender.config.cluster_access import ClusterAccess
 from tests.installation.helm import Helm
 from tests.manifests.rendering import NAMES, NAMESPACE, SHAPES, Object, apply, notes

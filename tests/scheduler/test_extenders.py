@@ -13,7 +13,7 @@ import pytest
 from extender.cache.placements import PodPlacement
 from extender.cache.pod_states import PodState
 from extender.cluster.election.lease import Fence, LeaderBinder
-from extender.cluster.http.http_extender import HttpExtender
+from extender.cluster.http_extender import HttpExtender
 from extender.engine.decide import SchedulingCycle
 from extender.engine.decision import Chosen, Failure
 from extender.errors import Conflict, ExtenderError, ExtenderRefused, ExtenderUnanswered

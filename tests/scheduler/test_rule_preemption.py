@@ -17,7 +17,7 @@ from extender import PodInfo, Rows, Table, Wait, permit, predicate
 from extender.app.housekeeping import preempt
 from extender.app.writers import PreemptionWriters
 from extender.cluster.election.lease import Fence
-from extender.cluster.http.kube_client import CALL_SECONDS, JSON, Caller
+from extender.cluster.kube_client import CALL_SECONDS, JSON, Caller
 from extender.engine.group_members import MemberJudge
 from extender.errors import ConfigurationError, OutcomeUnknown, Refused
 from extender.framework.permit import Permits

@@ -8,8 +8,8 @@ from typing import Any
 from extender.cache.cache import NodeCheck
 from extender.cache.changes import POD
 from extender.cluster.election.lease import Fence, LeaderClient
-from extender.cluster.http.kube_client import Caller
-from extender.cluster.writers.statuses import ApiStatuses
+from extender.cluster.kube_client import Caller
+from extender.cluster.statuses import ApiStatuses
 from extender.engine.decision import Chosen
 from extender.framework.profile import Profile
 from extender.framework.status import Refusal

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlencode
 
-from extender.cluster.http.kube_client import CALL_SECONDS, CONNECT_SECONDS, KubeClient, error_of, message_of
-from extender.cluster.http.pool import BrokenExchange, Hung
+from extender.cluster.kube_client import CALL_SECONDS, CONNECT_SECONDS, KubeClient, error_of, message_of
+from extender.cluster.pool import BrokenExchange, Hung
 from extender.errors import OutcomeUnknown, Refused
 from extender.runtime.ports import Check, always
 from tests.simulation.api_server import ApiServer, Reply

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import msgspec
 
-from extender.cluster.http.kube_client import KubeClient
+from extender.cluster.kube_client import KubeClient
 from extender.cluster.watch.source import ClusterSource
 from extender.errors import ClusterError
 from extender.model.kinds import KINDS

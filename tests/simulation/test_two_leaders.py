@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from extender.cluster.binder import ApiBinder
 from extender.cluster.election.lease import LeaderBinder, LeaderClient
-from extender.cluster.http.kube_client import Caller
-from extender.cluster.writers.binder import ApiBinder
-from extender.cluster.writers.statuses import ApiEvictor
+from extender.cluster.kube_client import Caller
+from extender.cluster.statuses import ApiEvictor
 from extender.model.pod import Pod
 from extender.runtime.ports import Binding, Check, always
 from tests.builders import make_node, make_pod

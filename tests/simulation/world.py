@@ -137,7 +137,7 @@ class World:
     def _stand_ins(self) -> Mapping[str, object]:
         shared = {"simulation": self.simulation, "judge": self.judge}
         stand_ins: dict[str, object] = {
-            "extender.cluster.http.credentials.ServiceAccount": NoCredentials,
+            "extender.cluster.credentials.ServiceAccount": NoCredentials,
             "extender.app.feed.KubeClient": lambda *_: SimulatedKubeClient(self.network, self._current()),
             "extender.app.feed.LeaderElector": WitnessedElector,
             "extender.app.live_lookups.identify": lambda _: ("simulation", "none"),

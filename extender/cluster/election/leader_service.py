@@ -22,7 +22,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from extender.cluster.election.lease import GROUP_VERSION as LEASES
-from extender.cluster.http.kube_client import Caller
+from extender.cluster.kube_client import Caller
 from extender.errors import ClusterError, Conflict, NotFound
 from extender.runtime.threads import Ticker
 

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import msgspec
 
-from extender.cluster.http.kube_client import CALL_SECONDS, JSON, Caller, KubeClient
+from extender.cluster.kube_client import CALL_SECONDS, JSON, Caller, KubeClient
 from extender.errors import NotFound, Refused
 from extender.runtime.ports import Binder, Binding, Check, always
 from extender.runtime.unsettled import UnsettledWrites

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import msgpack
 from msgspec.structs import force_setattr
 
-from extender.cluster.http.kube_client import KubeClient, error_of
+from extender.cluster.kube_client import KubeClient, error_of
 from extender.cluster.watch.list_watch_state import PAGE_SIZE, List
 from extender.errors import OutcomeUnknown
 from extender.model.extender_config import WHOLE, document

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from extender.cluster.http.kube_client import Status
+from extender.cluster.kube_client import Status
 from extender.cluster.watch.api_objects import (
     Malformed,
     Page,

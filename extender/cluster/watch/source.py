@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from random import Random
 
-from extender.cluster.http.kube_client import KubeClient, message_of
-from extender.cluster.http.pool import Hung, Response
+from extender.cluster.kube_client import KubeClient, message_of
+from extender.cluster.pool import Hung, Response
 from extender.cluster.watch.api_objects import (
     LIST_SILENCE_SECONDS,
     Malformed,

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from extender.cluster.http.kube_client import KubeClient
+from extender.cluster.kube_client import KubeClient
 from extender.cluster.watch.api_objects import Page, list_all, version_number
 from extender.cluster.watch.reflector import Reflector
 from extender.errors import ClusterError

@@ -12,11 +12,11 @@ from random import Random
 import msgspec
 import pytest
 
+from extender.cluster.credentials import Kubeconfig
 from extender.cluster.election.election import Election, Timing
 from extender.cluster.election.elector import LeaderElector
 from extender.cluster.election.lease import Lease, LeaseClient, LeaseSpec, Term
-from extender.cluster.http.credentials import Kubeconfig
-from extender.cluster.http.kube_client import KubeClient
+from extender.cluster.kube_client import KubeClient
 from extender.errors import OutcomeUnknown
 from extender.runtime.clock import SystemClock
 from extender.runtime.ports import Binding

@@ -8,13 +8,12 @@ from threading import Semaphore
 import msgspec
 import pytest
 
+from extender.cluster.binder import ApiBinder, ApiClaims, ApiVolumes
 from extender.cluster.election.lease import Fence, LeaderBinder, LeaderClient
-from extender.cluster.http.kube_client import CALL_SECONDS, JSON, Caller
-from extender.cluster.writers.binder import ApiBinder
-from extender.cluster.writers.claim_writer import ApiClaims, ApiVolumes
-from extender.cluster.writers.events import ApiEvents
-from extender.cluster.writers.outbox import TokenBucket
-from extender.cluster.writers.statuses import ApiEvictor, ApiStatuses, patch_status
+from extender.cluster.events import ApiEvents
+from extender.cluster.kube_client import CALL_SECONDS, JSON, Caller
+from extender.cluster.outbox import TokenBucket
+from extender.cluster.statuses import ApiEvictor, ApiStatuses, patch_status
 from extender.errors import OutcomeUnknown, Refused
 from extender.model.devices import ResourceClaim
 from extender.model.pod import Pod

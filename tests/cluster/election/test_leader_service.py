@@ -12,7 +12,7 @@ import pytest
 
 from extender.cluster.election import leader_service
 from extender.cluster.election.leader_service import LeaderService
-from extender.cluster.http.kube_client import CALL_SECONDS, JSON, Caller
+from extender.cluster.kube_client import CALL_SECONDS, JSON, Caller
 from extender.errors import Conflict, NotFound
 from extender.runtime.ports import Check, always
 from tests.stock.waiting import wait_until

@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from extender.cluster.http.credentials import Kubeconfig
-from extender.cluster.http.kube_client import KubeClient
+from extender.cluster.credentials import Kubeconfig
+from extender.cluster.kube_client import KubeClient
 from extender.cluster.watch import api_objects
 from extender.cluster.watch.api_objects import decoders
 from extender.cluster.watch.source import ClusterSource
@@ -18,7 +18,7 @@ from extender.model.kinds import KINDS
 from extender.runtime.clock import SystemClock
 from tests.builders import make_node
 from tests.cluster.fake_api import NODES, FakeApiServer, Fault, answer, fake_api, hang_up
-from tests.cluster.writers.recorder import Recorder
+from tests.cluster.recorder import Recorder
 from tests.stock.waiting import wait_until
 
 

@@ -18,7 +18,7 @@ from extender.model.kinds import KINDS
 from extender.model.meta import Object
 from extender.runtime.ports import LONG_AGO
 from tests.builders import make_claim, make_node, make_request
-from tests.cluster.writers.recorder import Recorder
+from tests.cluster.recorder import Recorder
 
 
 def reflector(kind: str = "Node") -> tuple[Reflector, Recorder]:

@@ -20,7 +20,7 @@ from extender.cluster.watch.reflector import Reflector
 from extender.model.kinds import KINDS
 from extender.model.meta import Object
 from extender.runtime.ports import LONG_AGO
-from tests.cluster.writers.recorder import Recorder
+from tests.cluster.recorder import Recorder
 
 KIND = "ReplicaSet"  # of a group that a server may leave out
 PAGE = 2

@@ -11,9 +11,9 @@ from random import Random
 import pytest
 import trustme
 
-from extender.cluster.http import kube_client
-from extender.cluster.http.credentials import Kubeconfig
-from extender.cluster.http.kube_client import KubeClient
+from extender.cluster import kube_client
+from extender.cluster.credentials import Kubeconfig
+from extender.cluster.kube_client import KubeClient
 from extender.cluster.watch import list_watch_state as reflection
 from extender.cluster.watch import source, survey
 from extender.cluster.watch.source import ClusterSource
@@ -22,7 +22,7 @@ from extender.model.pod import Pod
 from extender.runtime.clock import SystemClock
 from tests.builders import make_composite_pod_group, make_node, make_pod
 from tests.cluster.fake_api import NODES, PODS, FakeApiServer, Fault, answer, fake_api, hang, hang_up, stream
-from tests.cluster.writers.recorder import Recorder
+from tests.cluster.recorder import Recorder
 from tests.stock.waiting import wait_until
 
 

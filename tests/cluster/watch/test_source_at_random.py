@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from extender.cluster.http.credentials import Kubeconfig
-from extender.cluster.http.kube_client import KubeClient
+from extender.cluster.credentials import Kubeconfig
+from extender.cluster.kube_client import KubeClient
 from extender.cluster.watch import list_watch_state as reflection
 from extender.cluster.watch import source
 from extender.cluster.watch.source import ClusterSource
@@ -17,7 +17,7 @@ from extender.model.kinds import KINDS
 from extender.runtime.clock import SystemClock
 from tests.builders import make_node
 from tests.cluster.fake_api import NODES, FakeApiServer, Fault, answer, fake_api, hang_up, stream
-from tests.cluster.writers.recorder import Recorder
+from tests.cluster.recorder import Recorder
 from tests.stock.waiting import wait_until
 
 MOMENTS = 60

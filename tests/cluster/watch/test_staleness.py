@@ -10,8 +10,8 @@ from random import Random
 
 import pytest
 
-from extender.cluster.http.credentials import Kubeconfig
-from extender.cluster.http.kube_client import KubeClient
+from extender.cluster.credentials import Kubeconfig
+from extender.cluster.kube_client import KubeClient
 from extender.cluster.watch import list_watch_state as reflection
 from extender.cluster.watch import source, survey
 from extender.cluster.watch.reflector import Reflector
@@ -20,7 +20,7 @@ from extender.model.kinds import KINDS
 from extender.runtime.clock import SystemClock
 from tests.builders import make_node
 from tests.cluster.fake_api import NODES, FakeApiServer, answer, fake_api
-from tests.cluster.writers.recorder import Recorder
+from tests.cluster.recorder import Recorder
 from tests.stock.waiting import wait_until
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from extender.cluster.http.credentials import Kubeconfig
-from extender.cluster.http.kube_client import KubeClient
+from extender.cluster.credentials import Kubeconfig
+from extender.cluster.kube_client import KubeClient
 from extender.cluster.watch import survey as survey_module
 from extender.cluster.watch.api_objects import version_number
 from extender.cluster.watch.list_watch_state import ListWatchFailure, Pause, Watch
@@ -32,7 +32,7 @@ from extender.model.pod import Pod
 from extender.runtime.clock import ManualClock
 from tests.builders import make_pod
 from tests.cluster.fake_api import PODS, FakeApiServer, answer, fake_api, hang_up
-from tests.cluster.writers.recorder import Recorder
+from tests.cluster.recorder import Recorder
 
 MOST_BLIND_SECONDS = 110
 

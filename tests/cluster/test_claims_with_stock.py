@@ -9,9 +9,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from extender.cluster.http.credentials import Kubeconfig
-from extender.cluster.http.kube_client import KubeClient
-from extender.cluster.writers.claim_writer import ApiClaims, ApiVolumes
+from extender.cluster.binder import ApiClaims, ApiVolumes
+from extender.cluster.credentials import Kubeconfig
+from extender.cluster.kube_client import KubeClient
 from extender.errors import Conflict, NotFound, Refused
 from extender.model.devices import (
     AllocationResult,

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import trustme
 
-from extender.cluster.http.credentials import Kubeconfig
-from extender.cluster.http.kube_client import JSON, KubeClient
-from extender.cluster.writers.binder import ApiBinder, WatchedBinder
+from extender.cluster.binder import ApiBinder, WatchedBinder
+from extender.cluster.credentials import Kubeconfig
+from extender.cluster.kube_client import JSON, KubeClient
 from extender.errors import Conflict, ExtenderError, NotFound, OutcomeUnknown, Refused
 from extender.runtime.clock import ManualClock
 from extender.runtime.fibers import FiberPool

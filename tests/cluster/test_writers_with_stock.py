@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from extender.cluster.credentials import Kubeconfig
 from extender.cluster.election.lease import Lease, LeaseClient, LeaseSpec
-from extender.cluster.http.credentials import Kubeconfig
-from extender.cluster.http.kube_client import KubeClient
-from extender.cluster.writers.events import ApiEvents
-from extender.cluster.writers.outbox import TokenBucket
-from extender.cluster.writers.statuses import ApiActivator, ApiEvictor, ApiStatuses
+from extender.cluster.events import ApiEvents
+from extender.cluster.kube_client import KubeClient
+from extender.cluster.outbox import TokenBucket
+from extender.cluster.statuses import ApiActivator, ApiEvictor, ApiStatuses
 from extender.errors import Refused
 from extender.model.pod import Pod
 from extender.runtime.clock import SystemClock

@@ -16,8 +16,8 @@ import pytest
 import trustme
 import yaml
 
-from extender.cluster.http import credentials
-from extender.cluster.http.credentials import Kubeconfig, ServiceAccount
+from extender.cluster import credentials
+from extender.cluster.credentials import Kubeconfig, ServiceAccount
 from extender.errors import ConfigurationError, Refused
 
 
@@ -285,8 +285,5 @@ def test_an_unreachable_server_is_a_refusal(tmp_path: Path) -> None:
 
 
 def test_the_client_is_not_imported_before_it_is_needed() -> None:
-    code = (
-        "import sys, extender.cluster.watch.source, extender.cluster.writers.binder;"
-        "sys.exit('kubernetes' in sys.modules)"
-    )
+    code = "import sys, extender.cluster.watch.source, extender.cluster.binder;sys.exit('kubernetes' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -12,9 +12,9 @@ from uuid import uuid4
 import msgspec
 
 from extender.cluster.election.lease import micro_time
-from extender.cluster.http.kube_client import Caller
-from extender.cluster.writers.outbox import Outbox, TokenBucket
-from extender.cluster.writers.statuses import MERGE
+from extender.cluster.kube_client import Caller
+from extender.cluster.outbox import Outbox, TokenBucket
+from extender.cluster.statuses import MERGE
 from extender.errors import NotFound
 from extender.model.pod import Pod
 from extender.runtime.clock import Clock

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from extender.cluster.writers.outbox import TokenBucket
-from extender.cluster.writers.statuses import ApiGroupStatuses
+from extender.cluster.outbox import TokenBucket
+from extender.cluster.statuses import ApiGroupStatuses
 from extender.model.kinds import Kind
 from extender.model.pod_groups import CompositePodGroup, PodGroup
 from extender.runtime.clock import ManualClock

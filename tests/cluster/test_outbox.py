@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from extender.cluster.writers import outbox as outbox_module
-from extender.cluster.writers.outbox import Outbox, TokenBucket
+from extender.cluster import outbox as outbox_module
+from extender.cluster.outbox import Outbox, TokenBucket
 from extender.errors import OutcomeUnknown, Refused
 from extender.runtime.clock import SystemClock
 from tests.stock.waiting import wait_until

@@ -1,24 +1,28 @@
 """Calls the API server. Every call has a time limit, and the credentials may change at any time.
 
-Commands make their first call with a short limit, advice on a failure, and the version.
+Commands make their first call with a short limit, advice on a failure, and the version. They read a replica through a
+forwarded port of its pod, as `kubectl port-forward` does.
 """
 
 from __future__ import annotations
 
+import http.client
 import logging
 import re
+import socket
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import urlencode
 
 import msgspec
 
-from extender.cluster.http.credentials import ClientConfig, Credentials
-from extender.cluster.http.pool import ConnectionPool, Headers, ObserveRequest, Request, Response
+from extender.cluster.credentials import ClientConfig, Credentials
+from extender.cluster.pool import ConnectionPool, Headers, ObserveRequest, Request, Response
 from extender.errors import ClusterError, ConfigurationError, Conflict, NotFound, OutcomeUnknown, Refused
 from extender.model.kinds import Kind
 from extender.runtime.fibers import in_thread
@@ -36,6 +40,7 @@ _INCONCLUSIVE = (408, 499)
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
+_FORWARDED_SECONDS = 10.0
 
 
 class Status(msgspec.Struct, gc=False):
@@ -362,3 +367,67 @@ _VERSION = msgspec.json.Decoder(_VersionInfo)
 def reported_version(client: KubeClient) -> str:
     """Returns the version of the API server, as v1.37.1. Raises ClusterError if it is not served in time."""
     return client.call_for(_VERSION.decode, "GET", "/version", b"", timeout_seconds=FIRST_CALL_SECONDS).git_version
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardedReplica:
+    """A pod of a Deployment, called through a forwarded port. Each request forwards the port again.
+
+    The `kubernetes` client implements the protocol, but the pool's endpoint opens the connection. A connection of the
+    client would ignore --as, and would wait forever for a credential plugin that hangs.
+    """
+
+    credentials: Credentials
+    namespace: str
+    pod: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"pod {self.namespace}/{self.pod}:{self.port}"
+
+    def get(self, path: str) -> tuple[int, bytes]:
+        """Requests the path; returns the status and the body. Raises ClusterError if no answer arrives."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=_FORWARDED_SECONDS)
+        connection.sock = forwarded_port(self.credentials, self.namespace, self.pod, self.port)
+        connection.sock.settimeout(_FORWARDED_SECONDS)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise ClusterError(f"no answer from {self}: {error}; check that it serves plain HTTP there") from None
+        finally:
+            connection.close()
+
+
+def forwarded_port(credentials: Credentials, namespace: str, pod: str, port: int) -> socket.socket:
+    """Returns a socket that is connected to the port of the pod.
+
+    Raises:
+        ConfigurationError: the credentials cannot be read.
+        ClusterError: the API server cannot be reached, or refuses to forward the port.
+    """
+    from kubernetes.stream.ws_client import PortForward
+    from websocket import WebSocket, WebSocketException
+
+    config = credentials.load()
+    connection = config.endpoint.dial(_FORWARDED_SECONDS)
+    scheme = "wss" if config.endpoint.tls else "ws"
+    path = f"{config.base}/api/v1/namespaces/{namespace}/pods/{pod}/portforward?ports={port}"
+    headers = [f"{name}: {value}" for name, value in config.impersonation]
+    if config.authorization:
+        headers.append(f"Authorization: {config.authorization}")
+    channels = WebSocket(skip_utf8_validation=False)
+    try:
+        channels.connect(  # type: ignore[no-untyped-call]  # neither package has type information
+            f"{scheme}://{config.endpoint.host}{path}",
+            socket=connection,
+            header=headers,
+            subprotocols=["v4.channel.k8s.io"],
+        )
+        connection.settimeout(None)
+        forwarded: socket.socket = PortForward(channels, [port]).socket(port)  # type: ignore[no-untyped-call]
+    except (WebSocketException, OSError, ValueError) as error:
+        connection.close()
+        raise ClusterError(f"port {port} of pod {namespace}/{pod} cannot be forwarded: {error}") from None
+    return forwarded

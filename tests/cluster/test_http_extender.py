@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import trustme
 
-from extender.cluster.http.http_extender import HttpExtender
+from extender.cluster.http_extender import HttpExtender
 from extender.errors import ClusterError, ConfigurationError, OutcomeUnknown, Refused
 from extender.model.extender_config import ExtenderConfig, TLSConfig
 from tests.scheduler.fake_extender import FakeExtender, all_pass, passing
@@ -45,7 +45,7 @@ def test_verbs_may_contain_slashes_and_bodies_may_be_large() -> None:
 
 
 def test_a_response_that_is_too_large_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("extender.cluster.http.http_extender.LARGEST_ANSWER_BYTES", 1000)
+    monkeypatch.setattr("extender.cluster.http_extender.LARGEST_ANSWER_BYTES", 1000)
     with FakeExtender(filter=b" " * 1001) as fake, pytest.raises(OutcomeUnknown, match=r"larger than 1000 bytes"):
         http_extender(fake.url).post("filter", ASKED)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.cluster.writers.outbox import PacedBinder, TokenBucket, YieldingBucket
+from extender.cluster.outbox import PacedBinder, TokenBucket, YieldingBucket
 from extender.errors import Refused
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Binding, Check, always

@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from extender.cluster.http.credentials import Kubeconfig
-from extender.cluster.http.kube_client import KubeClient
-from extender.cluster.writers.binder import ApiBinder
+from extender.cluster.binder import ApiBinder
+from extender.cluster.credentials import Kubeconfig
+from extender.cluster.kube_client import KubeClient
 from extender.errors import ClusterError, Conflict, OutcomeUnknown, Refused
 from extender.runtime.ports import Binding
 from tests.builders import make_pod

@@ -18,8 +18,8 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from extender.cluster.http.credentials import credentials_of, merged
-from extender.cluster.http.kube_client import KubeClient
+from extender.cluster.credentials import credentials_of, merged
+from extender.cluster.kube_client import KubeClient
 from extender.config.cluster_access import ClusterAccess
 from extender.errors import ConfigurationError
 from tests.http_server import HttpServer

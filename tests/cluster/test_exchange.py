@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from extender.cluster.http.pool import BrokenExchange, HttpConnection, Response
+from extender.cluster.pool import BrokenExchange, HttpConnection, Response
 from extender.errors import OutcomeUnknown
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ssl
 import time
 
-from extender.cluster.http.pool import (
+from extender.cluster.pool import (
     BrokenExchange,
     ConnectionPool,
     Endpoint,

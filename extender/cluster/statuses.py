@@ -17,8 +17,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from extender.cluster.http.kube_client import Caller
-from extender.cluster.writers.outbox import Outbox, TokenBucket
+from extender.cluster.kube_client import Caller
+from extender.cluster.outbox import Outbox, TokenBucket
 from extender.errors import ClusterError, Conflict, NotFound, Refused
 from extender.model.kinds import KINDS, Kind
 from extender.model.meta import Condition

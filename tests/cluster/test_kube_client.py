@@ -10,15 +10,15 @@ from queue import SimpleQueue
 import pytest
 import trustme
 
-from extender.cluster.http import kube_client
-from extender.cluster.http.credentials import Kubeconfig
-from extender.cluster.http.kube_client import KubeClient
+from extender.cluster import kube_client
+from extender.cluster.credentials import Kubeconfig
+from extender.cluster.kube_client import KubeClient
 from extender.errors import ClusterError, Conflict, NotFound, OutcomeUnknown, Refused
 from extender.runtime.fibers import FiberPool
 from extender.runtime.threads import log_error
 from tests.builders import make_node
 from tests.cluster.fake_api import NODES, Call, Fault, answer, fake_api, hang_up
-from tests.cluster.http.test_credentials import GRANT, with_plugin
+from tests.cluster.test_credentials import GRANT, with_plugin
 from tests.stock.waiting import wait_until
 
 

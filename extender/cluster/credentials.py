@@ -24,7 +24,7 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 import yaml
 
-from extender.cluster.http.pool import Endpoint, address_of, client_context, content, one_line, split_http_url
+from extender.cluster.pool import Endpoint, address_of, client_context, content, one_line, split_http_url
 from extender.config.cluster_access import ClusterAccess
 from extender.errors import ConfigurationError
 from extender.runtime.text import listed
