@@ -21,10 +21,10 @@ from extender.framework.node_selectors import nodes_with_labels
 from extender.framework.rules import MAX_SCORE, Check, PodsCheck, RowCheck, RowScorer, Scorer, Scores, Verdict
 from extender.framework.status import unresolvable, unschedulable
 from extender.framework.topology import default_selector
-from extender.model.csi_migration import AWS_EBS, MIGRATED_PLUGINS, CSIVolume
 from extender.model.meta import OwnerReference, Value
 from extender.model.node import Node
 from extender.model.pod import Container, Pod
+from extender.model.pod_volumes import AWS_EBS, MIGRATED_PLUGINS, CSIVolume
 from extender.model.quantity import amounts, nano
 from extender.model.selectors import EVERYTHING, NOTHING, Selector, selector_from_labels
 from extender.table import HypotheticalRemovals, PodCountQuery, PodInfo, Table

@@ -16,8 +16,7 @@ from extender.framework.plugin import Arguments, Plugin
 from extender.framework.queueing_hints import USED_CLAIMS, Interest, Interests, Reads, claim_of, has_place, uses_claim
 from extender.framework.rules import Check, PerNode, PodsCheck, Verdict
 from extender.framework.status import Refusal, failed, unresolvable, unschedulable
-from extender.model.csi_migration import CSIVolume, Fault
-from extender.model.pod_volumes import InlineVolume
+from extender.model.pod_volumes import CSIVolume, Fault, InlineVolume
 from extender.model.storage import CSIDriver, CSINode
 from extender.table import HypotheticalRemovals, PodInfo, Table
 from extender.table.csi import MissingClaim

@@ -13,8 +13,7 @@ from extender.framework.plugin import Arguments, Plugin
 from extender.framework.queueing_hints import NAMED_CLAIMS, Interest, Interests, claim_of, names_claim
 from extender.framework.rules import Check, PerNode, Verdict
 from extender.framework.status import Refusal, unresolvable
-from extender.model.csi_migration import BETA_REGION, BETA_ZONE, REGION, ZONE, ZONE_DELIMITER
-from extender.model.pod_volumes import ClaimUse
+from extender.model.pod_volumes import BETA_REGION, BETA_ZONE, REGION, ZONE, ZONE_DELIMITER, ClaimUse
 from extender.model.storage import WAIT_FOR_FIRST_CONSUMER, PersistentVolume, PersistentVolumeClaim, StorageClass
 from extender.table import PodInfo, Table
 from extender.table.labels import ABSENT, BoolColumn, Rows

@@ -14,8 +14,8 @@ from pydantic.alias_generators import to_camel
 from extender.framework.policy_fields import LabelKey, Percentage, ResourceSpec, Shape, Strict, points
 from extender.framework.profile import Profile, WeightedPriority
 from extender.framework.rules import Predicate, Priority
-from extender.model.csi_migration import AWS_EBS, AZURE_DISK, CINDER, GCE_PD
 from extender.model.node import NO_EXECUTE
+from extender.model.pod_volumes import AWS_EBS, AZURE_DISK, CINDER, GCE_PD
 from extender.plugins import image_locality
 from extender.plugins.classic import (
     CheckNodeCondition,

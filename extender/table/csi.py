@@ -9,14 +9,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from extender.model.csi_migration import (
+from extender.model.pod_volumes import (
     MIGRATED_PLUGINS,
     UNCOUNTED_PLUGINS,
+    Attachable,
+    ClaimUse,
     CSIVolume,
     Fault,
+    InlineVolume,
     migrated_volume,
 )
-from extender.model.pod_volumes import Attachable, ClaimUse, InlineVolume
 from extender.model.storage import (
     CSINode,
     PersistentVolume,

@@ -18,8 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.model.csi_migration import CSIVolume, Fault
-from extender.model.pod_volumes import Attachable, ClaimUse, Disk, Mount
+from extender.model.pod_volumes import Attachable, ClaimUse, CSIVolume, Disk, Fault, Mount
 from extender.model.quantity import nano, units_from_nano
 from extender.model.storage import FILESYSTEM, PersistentVolume, VolumeAttachment
 from extender.table.csi import READ_KINDS, CSINodes, ObjectKey, ResolvedVolume, attached_volume, csi_volume_of

@@ -16,9 +16,8 @@ import numpy as np
 from extender.framework.node_selectors import nodes_in_term
 from extender.framework.rules import Scores
 from extender.framework.status import Refusal, failed, unresolvable
-from extender.model.csi_migration import CSIVolume, Fault, in_tree_plugin, migrated_node_selector
 from extender.model.meta import NodeSelectorRequirement, NodeSelectorTerm
-from extender.model.pod_volumes import ClaimUse
+from extender.model.pod_volumes import ClaimUse, CSIVolume, Fault, in_tree_plugin, migrated_node_selector
 from extender.model.storage import (
     WAIT_FOR_FIRST_CONSUMER,
     PersistentVolume,

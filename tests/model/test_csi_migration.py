@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from extender.model.csi_migration import (
+from extender.model.meta import NodeSelector
+from extender.model.pod_volumes import (
     CSIVolume,
     Fault,
     in_tree_plugin,
     migrated_node_selector,
     migrated_volume,
 )
-from extender.model.meta import NodeSelector
 from extender.model.storage import PersistentVolume
 from tests.builders import REGION, ZONE, Object, expression, make_pv, node_term
 

@@ -10,9 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from extender.model.csi_migration import CSIVolume
 from extender.model.kinds import KINDS
 from extender.model.pod import Pod
+from extender.model.pod_volumes import CSIVolume
 from extender.table import PodInfo, Table
 from extender.table.csi import NO_LIMIT
 from tests.builders import (

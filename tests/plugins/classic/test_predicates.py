@@ -9,7 +9,7 @@ import pytest
 
 from extender.framework.rules import Check
 from extender.framework.status import unresolvable, unschedulable
-from extender.model.csi_migration import AWS_EBS
+from extender.model.pod_volumes import AWS_EBS
 from extender.plugins.classic import CheckNodeCondition, MaxVolumeCount, NodeLabelFilter, NodePressure, ServiceAffinity
 from extender.table import HypotheticalRemovals
 from tests.builders import NodeBuilder, Object, PodBuilder, make_node, make_pod, make_service
