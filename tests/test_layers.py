@@ -236,7 +236,7 @@ BESIDE_THE_DOOR = {
         "extender.volumes.accessibility",  # binds claims as the volume controller does
     },
     "extender.offline.nodes": {"extender.devices"},  # names the devices that pods get
-    "extender.offline.explain.claim_changes": {"extender.plugins.device_preemption"},  # names what evictions free
+    "extender.offline.explain.claim_changes": {"extender.devices.plan"},  # names what evictions free
     "extender.offline.manifests.structure": {"extender.devices.cel.device_selectors"},  # compiles selectors
     "extender.offline.plan.model": {  # turns filters into constraints of a solver
         "extender.devices.extended_resources",

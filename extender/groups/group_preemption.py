@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from extender.devices.plan import idle_claim, unavailable_claims
+from extender.devices.plan import ClaimsOfVictims, deallocated, idle_claim, take_devices, unavailable_claims
 from extender.devices.pod_claims import NAME, PodDeviceClaims, group_claims, pod_device_claims
 from extender.framework.find_fit import Fit, find_fit
 from extender.framework.profile import Profile
@@ -26,7 +26,6 @@ from extender.groups.group_tree import Leaf, Tree, waiting_members
 from extender.model.devices import ResourceClaim
 from extender.model.pod_groups import GroupName
 from extender.model.workloads import PodDisruptionBudget
-from extender.plugins.device_preemption import ClaimsOfVictims, deallocated, take_devices
 from extender.preemption import pod_terminating_by_preemption
 from extender.preemption.candidates import Disruption, UnitKind, disruption_of, evictable, tie_key
 from extender.preemption.evaluator import NEVER, WAITS_FOR_DEVICES

@@ -12,7 +12,7 @@ from pydantic import AfterValidator
 
 from extender.devices.allocations import BEST_ALTERNATIVE, FITS
 from extender.devices.allocator import FILTER_TIMEOUT_SECONDS, UNTIMED, NodeTimeLimit
-from extender.devices.plan import unavailable
+from extender.devices.plan import ClaimsOfVictims, deallocated, more_important_by_row, take_devices, unavailable
 from extender.devices.pod_claims import (
     NAME,
     STALE,
@@ -41,7 +41,6 @@ from extender.framework.rules import (
 from extender.framework.status import Code, Refusal, unresolvable, unschedulable
 from extender.model.devices import ResourceClaim
 from extender.model.pod_groups import PodGroup
-from extender.plugins.device_preemption import ClaimsOfVictims, deallocated, more_important_by_row, take_devices
 from extender.runtime.clock import INTERRUPTIONS, Clock, SystemClock, note_subject
 from extender.table import HypotheticalRemovals, PodInfo, Table, Trial
 from extender.table.labels import BoolColumn, Rows

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
+from extender.devices.plan import ClaimsOfVictims, deallocated
 from extender.engine import Decision
 from extender.model.devices import (
     EXACT_COUNT,
@@ -44,7 +45,6 @@ from extender.offline.claims import default_class
 from extender.offline.explain.suggestion import ClaimStep, SuggestedChange, steps_for_claims, subsets
 from extender.offline.replicas import is_pinned
 from extender.offline.state import ClusterState
-from extender.plugins.device_preemption import ClaimsOfVictims, deallocated
 from extender.runtime.text import counted, listed
 
 _SIZE_OF_LOST_DATA = 2
