@@ -44,8 +44,7 @@ from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.plugins.registry import users_rules
 from extender.plugins.users import custom_rules
-from extender.plugins.users.post_filter import CustomPostFilter
-from extender.plugins.users.predicate import CustomPredicate
+from extender.plugins.users.predicate import CustomPostFilter, CustomPredicate
 from extender.plugins.users.priority import CustomPriority
 from extender.plugins.users.queueing import CustomPreEnqueue, CustomQueueSort
 from extender.plugins.users.rule_calls import described

@@ -33,15 +33,12 @@ from extender.framework.status import Refusal, unschedulable
 from extender.plugins.device_scoring import scoring_with
 from extender.plugins.registry import default_profile
 from extender.plugins.users import LiveHost, OfflineHost, custom_rules
-from extender.plugins.users.bind import CustomBind
-from extender.plugins.users.device_priority import CustomDevicePriority
+from extender.plugins.users.binding import CustomBind, CustomReserve
 from extender.plugins.users.function import CustomRule, file_of, place_of
 from extender.plugins.users.handle import RuleHost
-from extender.plugins.users.post_filter import CustomPostFilter
-from extender.plugins.users.predicate import CustomPredicate
-from extender.plugins.users.priority import CustomPriority
+from extender.plugins.users.predicate import CustomPostFilter, CustomPredicate
+from extender.plugins.users.priority import CustomDevicePriority, CustomPriority
 from extender.plugins.users.queueing import CustomPreEnqueue, CustomQueueSort
-from extender.plugins.users.reserve import CustomReserve
 from extender.plugins.users.rule_calls import described
 from extender.policy.library import Library, fresh_imports
 from extender.policy.loading import load as load_policy

@@ -24,9 +24,9 @@ from extender.offline.answers import Documented
 from extender.offline.state import ClusterState
 from extender.plugins.device_scoring import scoring_with
 from extender.plugins.users import DECORATORS, OfflineHost, RuleFunction
-from extender.plugins.users.device_priority import DEVICE_POLICY, CustomDevicePriority
+from extender.plugins.users.binding import CustomPostBind, CustomPreBind, CustomReserve
 from extender.plugins.users.function import place_of
-from extender.plugins.users.reserve import CustomPostBind, CustomPreBind, CustomReserve
+from extender.plugins.users.priority import DEVICE_POLICY, CustomDevicePriority
 from extender.plugins.users.rule_calls import described, is_ctrl_c
 from extender.policy.library import SourceLoader
 from extender.runtime.clock import NO_DEADLINE

@@ -30,7 +30,7 @@ from extender.framework.policy_fields import Positive, Strict
 from extender.framework.profile import Profile
 from extender.framework.rules import RowScorer, Scorer, Scores
 from extender.model.quantity import milli_from_nano, nano
-from extender.plugins.users.device_priority import CustomDevicePriority
+from extender.plugins.users.priority import CustomDevicePriority
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 

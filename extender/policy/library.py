@@ -24,8 +24,8 @@ from extender.plugins.users import (
     PriorityFunction,
     RuleFunction,
 )
-from extender.plugins.users.device_priority import DEVICE_POLICY
 from extender.plugins.users.handle import RuleHost
+from extender.plugins.users.priority import DEVICE_POLICY
 from extender.plugins.users.rule_calls import described, is_ctrl_c
 from extender.policy.faults import Faults
 

@@ -33,7 +33,7 @@ from extender.plugins.dynamic_resources import DynamicResourcesFilter
 from extender.plugins.gang_scheduling import NAME as GANG_SCHEDULING
 from extender.plugins.node_resources_fit import NAME as FIT
 from extender.plugins.registry import DEFAULT_SCHEDULER
-from extender.plugins.users.device_priority import DEVICE_POLICY
+from extender.plugins.users.priority import DEVICE_POLICY
 from extender.policy.configuration_fields import (
     ALL,
     ConfigurationSpec,

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from extender.cache.cache import Cache
 from extender.cache.pod_states import PodState
 from extender.errors import RuleUnanswered
-from extender.plugins.users.live_host import collect_left_out
+from extender.plugins.users.rule_calls import collect_left_out
 from extender.runtime.clock import Clock
 
 Request = TypeVar("Request")

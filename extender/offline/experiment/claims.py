@@ -24,7 +24,7 @@ from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.plugins.device_scoring import DeviceScoring
 from extender.plugins.registry import default_profile
-from extender.plugins.users.device_priority import CustomDevicePriority
+from extender.plugins.users.priority import CustomDevicePriority
 from extender.table import PodInfo, Table
 
 KUBE_SCHEDULER = "kube-scheduler"

@@ -24,8 +24,8 @@ from extender.errors import ConfigurationError, MalformedInput
 from extender.framework.policy_fields import Strict
 from extender.offline.experiment.claims import KUBE_SCHEDULER, ClaimChooser
 from extender.plugins.device_scoring import POLICY_NAMES
-from extender.plugins.users.device_priority import DEVICE_POLICY, CustomDevicePriority
 from extender.plugins.users.function import file_of
+from extender.plugins.users.priority import DEVICE_POLICY, CustomDevicePriority
 from extender.policy.faults import Faults
 from extender.policy.library import Library, search_last
 

@@ -1,18 +1,15 @@
 """Turns users' functions into rules of the scheduler, with decorators such as `@predicate`.
 
-Start with `predicate`. `function` reads the signature, and `rule_calls` calls the function with a time limit.
+Start with `predicate`. `function` reads the signature, and `rule_calls` calls the function with a time limit. `handle`
+is what a rule sees of the cluster and its process.
 """
 
-from extender.plugins.users.bind import bind
-from extender.plugins.users.device_priority import DevicePriorityFunction, device_priority
+from extender.plugins.users.binding import ReserveFunction, bind, permit, post_bind, pre_bind, reserve
 from extender.plugins.users.function import RuleFunction, custom_rules, put_in_force
-from extender.plugins.users.live_host import LiveHost
-from extender.plugins.users.post_filter import Nominate, post_filter
-from extender.plugins.users.predicate import PredicateFunction, predicate
-from extender.plugins.users.priority import PriorityFunction, priority
+from extender.plugins.users.predicate import Nominate, PredicateFunction, post_filter, predicate
+from extender.plugins.users.priority import DevicePriorityFunction, PriorityFunction, device_priority, priority
 from extender.plugins.users.queueing import pre_enqueue, queue_sort
-from extender.plugins.users.reserve import ReserveFunction, permit, post_bind, pre_bind, reserve
-from extender.plugins.users.rule_calls import OfflineHost
+from extender.plugins.users.rule_calls import LiveHost, OfflineHost
 
 DECORATORS = (
     "@predicate, @priority, @device_priority, @pre_enqueue, @queue_sort, @post_filter, @reserve, @permit, @bind,"

@@ -13,7 +13,7 @@ from extender.framework.permit import NO_PERMITS, Wait
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.plugins.users import LiveHost, OfflineHost
-from extender.plugins.users.reserve import permit, post_bind, pre_bind, reserve
+from extender.plugins.users.binding import permit, post_bind, pre_bind, reserve
 from extender.runtime.clock import NO_DEADLINE, NO_LIMIT, ManualClock, SystemClock, TimeLimit
 from extender.runtime.ports import Telemetry
 from extender.runtime.threads import HangingCalls
