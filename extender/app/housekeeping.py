@@ -16,8 +16,7 @@ from extender.cache.cache import Cache
 from extender.cache.changes import Changes
 from extender.cache.debugger import TABLE, Comparer
 from extender.cache.expiry import Expiry
-from extender.cache.placements import is_bound
-from extender.cache.pod_states import PodState
+from extender.cache.pod_states import PodState, is_bound
 from extender.cluster.statuses import ApiStatuses
 from extender.config.settings import Settings
 from extender.errors import ClusterError, IllegalTransition

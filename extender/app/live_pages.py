@@ -15,7 +15,7 @@ from pathlib import Path
 
 from extender.cache.cache import Cache
 from extender.cache.changes import POD, Update
-from extender.cache.placements import PodPlacement
+from extender.cache.pod_states import PodPlacement
 from extender.engine import DecisionLimit
 from extender.errors import (
     ClusterError,

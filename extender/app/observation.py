@@ -21,7 +21,7 @@ from extender.app.housekeeping import CacheEvidence
 from extender.app.policies import policy_text
 from extender.cache.cache import Cache
 from extender.cache.changes import Changes
-from extender.cache.contents import CacheSize
+from extender.cache.observed import CacheSize
 from extender.config.settings import Settings
 from extender.engine.decision import Chosen, Failure
 from extender.errors import ClusterError, ConfigurationError, MalformedInput, UnknownPod

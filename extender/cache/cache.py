@@ -26,21 +26,22 @@ from extender.cache.changes import (
     Updates,
     deliver,
 )
-from extender.cache.contents import (
+from extender.cache.groups import GroupStates, Viable
+from extender.cache.observed import (
+    AssumeCache,
     CachedPod,
     CacheSize,
     ObjectReader,
     PodOverview,
+    PodStore,
     batches,
     cached_pods,
     id_of,
     occupant,
     overview_of,
+    version_of,
 )
-from extender.cache.groups import GroupStates, Viable
-from extender.cache.observed import AssumeCache, PodStore, version_of
-from extender.cache.placements import Placements, PodPlacement
-from extender.cache.pod_states import PodEvent, PodState, after
+from extender.cache.pod_states import Placements, PodEvent, PodPlacement, PodState, after
 from extender.cache.table_pool import TablePool
 from extender.errors import ExtenderError, Outdated, UnknownNode
 from extender.framework.status import Refusal

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from msgspec import structs
 
-from extender.cache.placements import PodPlacement
-from extender.cache.pod_states import PodEvent
+from extender.cache.pod_states import PodEvent, PodPlacement
 from extender.model.meta import Object
 from extender.model.node import Node
 from extender.model.pod import Pod

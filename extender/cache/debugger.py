@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 
 from extender.cache.cache import Cache
 from extender.cache.changes import POD, Reference
-from extender.cache.contents import CachedPod
+from extender.cache.observed import CachedPod
 from extender.cache.pod_states import PodState
 from extender.errors import ClusterError, MalformedInput
 from extender.model.meta import Object

@@ -44,7 +44,7 @@ from extender.runtime.questions import time_limit
 from extender.runtime.text import counted
 
 if TYPE_CHECKING:
-    from extender.cache.contents import CacheSize
+    from extender.cache.observed import CacheSize
 
 DIFFERS = DOES_NOT_FIT
 _FILE = click.Path(path_type=Path, dir_okay=False)

@@ -16,8 +16,7 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from extender.cache.changes import NODE, Current, Updates
-from extender.cache.placements import PodPlacement
-from extender.cache.pod_states import PodState
+from extender.cache.pod_states import PodPlacement, PodState
 from extender.engine.decision import Chosen, Failure
 from extender.errors import MalformedCluster
 from extender.extender_v1.messages import (

@@ -10,9 +10,8 @@ import numpy as np
 
 from extender.cache.cache import Cache
 from extender.cache.changes import NODE, POD
-from extender.cache.contents import CachedPod
-from extender.cache.placements import PodPlacement
-from extender.cache.pod_states import PodEvent
+from extender.cache.observed import CachedPod
+from extender.cache.pod_states import PodEvent, PodPlacement
 from extender.devices.extended_resources import may_be_backed
 from extender.framework.cluster_events import (
     ASSIGNED_POD_ADD,

@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from extender.cache.placements import PodPlacement
+from extender.cache.pod_states import PodPlacement
 from extender.engine.decide import EXTENDER
 from extender.errors import (
     ExtenderError,

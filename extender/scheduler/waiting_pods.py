@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from extender.cache.cache import Cache
-from extender.cache.placements import is_bound
+from extender.cache.pod_states import is_bound
 from extender.engine.decision import POD_SCHEDULER_ERROR, Chosen
 from extender.errors import BindingFailed, Preempted
 from extender.framework.plugin import error_prefix

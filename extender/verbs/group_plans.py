@@ -52,7 +52,7 @@ import numpy as np
 from extender.cache.cache import Cache
 from extender.cache.changes import POD, Update
 from extender.cache.groups import ready
-from extender.cache.placements import PodPlacement
+from extender.cache.pod_states import PodPlacement
 from extender.framework.find_fit import find_fit
 from extender.framework.profile import Profile
 from extender.groups import Leaf, Tree

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from extender.cache.cache import Cache
-from extender.cache.contents import CachedPod
+from extender.cache.observed import CachedPod
 from extender.cache.pod_states import PodState
 from extender.errors import DeadlineExceeded, IllegalTransition, Outdated, UnknownNode
 from extender.framework.status import Refusal, unschedulable

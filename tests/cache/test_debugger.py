@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from extender.cache.cache import Cache
 from extender.cache.debugger import CacheDifference, Comparer, Report
-from extender.cache.placements import PodPlacement
-from extender.cache.pod_states import PodState
+from extender.cache.pod_states import PodPlacement, PodState
 from extender.devices.allocations import Devices
 from extender.errors import ClusterError
 from extender.model.meta import LabelSelector, Object

@@ -10,8 +10,7 @@ import pytest
 from extender.cache.cache import Cache
 from extender.cache.changes import Changes
 from extender.cache.observed import PodStore
-from extender.cache.placements import Placements, PodPlacement
-from extender.cache.pod_states import PodEvent
+from extender.cache.pod_states import Placements, PodEvent, PodPlacement
 from extender.errors import IllegalTransition
 from extender.model.node import Node
 from extender.model.pod import Pod

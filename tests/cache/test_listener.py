@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from extender.cache.cache import Cache
-from extender.cache.placements import PodPlacement
-from extender.cache.pod_states import PodEvent
+from extender.cache.pod_states import PodEvent, PodPlacement
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.runtime.clock import ManualClock

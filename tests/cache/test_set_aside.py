@@ -12,7 +12,7 @@ from extender.cache.cache import Cache
 from extender.cache.changes import POD
 from extender.cache.debugger import Comparer
 from extender.cache.observed import PodStore
-from extender.cache.placements import Placements
+from extender.cache.pod_states import Placements
 from extender.model.meta import Object
 from extender.model.node import Node
 from extender.model.pod import Pod

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from extender.cache.placements import PodPlacement
-from extender.cache.pod_states import PodState
+from extender.cache.pod_states import PodPlacement, PodState
 from extender.cluster.election.lease import Fence, LeaderBinder
 from extender.cluster.http_extender import HttpExtender
 from extender.engine.decide import SchedulingCycle

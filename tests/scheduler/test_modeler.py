@@ -8,7 +8,7 @@ from collections import Counter
 import msgspec
 import pytest
 
-from extender.cache.contents import PodOverview
+from extender.cache.observed import PodOverview
 from extender.errors import OutcomeUnknown
 from extender.scheduler.modeler import Modeler, PodView, QueueStatus
 from tests.scheduler.test_loop import node, pod

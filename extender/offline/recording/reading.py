@@ -15,8 +15,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from extender.cache.changes import POD, Current
-from extender.cache.placements import PodPlacement
-from extender.cache.pod_states import PodState
+from extender.cache.pod_states import PodPlacement, PodState
 from extender.errors import MalformedCluster, MalformedInput, MalformedQuantity
 from extender.extender_v1.messages import NULL
 from extender.model.devices import PendingClaim

@@ -20,7 +20,7 @@ import numpy as np
 
 from extender.cache.cache import Cache
 from extender.cache.changes import NODE, POD, Changes, Current, Update, apply
-from extender.cache.placements import PodPlacement
+from extender.cache.pod_states import PodPlacement
 from extender.engine.decide import SchedulingCycle
 from extender.engine.decision import Chosen, Failure
 from extender.engine.group_members import GroupSchedulingCycle, MemberJudge, decides_members
