@@ -32,8 +32,8 @@ from extender.plugins.registry import interests_of
 from extender.plugins.users import put_in_force
 from extender.plugins.users.handle import RunningProcess
 from extender.policy.policy import Policy
-from extender.queue.backoff import Backoff, Order, priority_sort
 from extender.queue.entries import Entity, Tier
+from extender.queue.heaps import Backoff, Order, priority_sort
 from extender.queue.priority_queue import PriorityQueue
 from extender.runtime.clock import NO_LIMIT, Clock, TimeLimit
 from extender.runtime.ports import Binder

@@ -38,7 +38,7 @@ from extender.model.pod import Pod
 from extender.plugins.users import put_in_force
 from extender.plugins.users.handle import RunningProcess
 from extender.policy.policy import Policy
-from extender.queue.backoff import WINDOW_SECONDS, Backoff
+from extender.queue.heaps import WINDOW_SECONDS, Backoff
 from extender.runtime.clock import SystemClock
 from extender.runtime.going_on import going_on
 from extender.runtime.ports import Binder

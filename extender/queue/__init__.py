@@ -5,6 +5,7 @@ one with `pop`. After an attempt, the scheduler calls `add_unschedulable` for a 
 error, and `done` for any other pod.
 
 The caller passes in the clock, the PreEnqueue rules and the queueing hints. Start with priority_queue.py, which
-draws the path of a pod. sub_queues.py defines the four tiers, waiting_index.py finds the pods that an event may help,
-and entries.py records the events that arrive during an attempt. Source: upstream backend/queue.
+draws the path of a pod. sub_queues.py defines the four tiers, heaps.py orders the pods in two of them, waiting_index.py
+finds the pods that an event may help, and entries.py records the events that arrive during an attempt. Source: upstream
+backend/queue.
 """

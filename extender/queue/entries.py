@@ -49,7 +49,7 @@ class AttemptHistory:
         rejection: the rules that rejected the pod, or any member of the group, in the last attempt.
         gate: the refusal of a PreEnqueue rule, with its reason; None if all PreEnqueue rules admit the pod or group.
         flushed_at: when the pod or group was last requeued because it had waited too long for an event.
-        cost_seconds: the time that the last attempt took on the deciding thread; 0 if that was little (see `costs`).
+        cost_seconds: the time that the last attempt took on the deciding thread; 0 if that was little (see `heaps`).
         times_given_way: the number of attempts, since one ended otherwise, that ended because others waited.
     """
 

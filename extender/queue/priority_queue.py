@@ -44,8 +44,6 @@ from extender.framework.rules import PreEnqueue
 from extender.framework.status import NO_REJECTION, Rejection
 from extender.model.meta import NO_LABELS
 from extender.model.pod_groups import GroupName
-from extender.queue.backoff import Backoff, Order, priority_sort
-from extender.queue.costs import CHEAP_SECONDS, tenant_of
 from extender.queue.entries import (
     Entity,
     Flight,
@@ -57,6 +55,7 @@ from extender.queue.entries import (
     Tier,
     entity_type,
 )
+from extender.queue.heaps import CHEAP_SECONDS, Backoff, Order, priority_sort, tenant_of
 from extender.queue.sub_queues import Helped, Place, QueueTelemetry, Strategy, SubQueues, strategy_of
 from extender.runtime.clock import Clock
 from extender.table import PodInfo
@@ -168,7 +167,7 @@ class PriorityQueue:
             return entity
 
     def slice_seconds(self, entity: Entity) -> float:
-        """Returns how long the attempt of a popped entity may take before it gives way to others; see `costs`."""
+        """Returns how long the attempt of a popped entity may take before it gives way to others; see `heaps`."""
         return self._tiers.costs.slice_seconds(entity, self._clock.monotonic())
 
     def others_wait(self, entity: Entity) -> bool:

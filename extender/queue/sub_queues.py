@@ -24,9 +24,8 @@ from extender.framework.queueing_hints import QueueingHints
 from extender.framework.rules import PreEnqueue
 from extender.framework.status import Rejection
 from extender.model.pod_groups import GroupName
-from extender.queue.backoff import Backoff, BackoffQueue, Heap, Order, priority_sort
-from extender.queue.costs import ActiveQueue, Costs
 from extender.queue.entries import Entity, QueuedGroup, QueuedPod, Tier, entity_type, group_uid
+from extender.queue.heaps import ActiveQueue, Backoff, BackoffQueue, Costs, Heap, Order, priority_sort
 from extender.queue.waiting_index import UnschedulablePods
 
 

@@ -26,8 +26,8 @@ from extender.framework.queueing_hints import (
     QueueingHints,
     Reads,
 )
-from extender.queue.backoff import Heap
 from extender.queue.entries import Entity, QueuedPod
+from extender.queue.heaps import Heap
 
 _FIRST_ROOM = 16
 _MAX_COLUMNS = 32

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from extender.queue.backoff import Backoff, BackoffQueue, Heap
 from extender.queue.entries import QueuedPod
+from extender.queue.heaps import Backoff, BackoffQueue, Heap
 from tests.builders import make_pod
 from tests.queue.queueing import info, refused
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.framework.status import NO_REJECTION
-from extender.queue.costs import FIRST_SLICE_SECONDS, LAST_SLICE_SECONDS
 from extender.queue.entries import QueuedPod, Tier
+from extender.queue.heaps import FIRST_SLICE_SECONDS, LAST_SLICE_SECONDS
 from extender.queue.priority_queue import PriorityQueue
 from extender.runtime.clock import ManualClock
 from tests.builders import make_pod

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.plugins.registry import INTERESTS
-from extender.queue.backoff import priority_sort
 from extender.queue.entries import Entity
+from extender.queue.heaps import priority_sort
 from extender.queue.priority_queue import PriorityQueue
 from extender.runtime.clock import ManualClock
 from tests.builders import make_pod

@@ -12,8 +12,8 @@ from extender.framework.cluster_events import ASSIGNED_POD_DELETE, Change
 from extender.framework.status import NO_REJECTION
 from extender.plugins.registry import INTERESTS
 from extender.queue import priority_queue
-from extender.queue.backoff import Backoff
 from extender.queue.entries import QueuedPod, Tier
+from extender.queue.heaps import Backoff
 from extender.queue.priority_queue import PriorityQueue
 from extender.runtime.clock import ManualClock
 from tests.builders import make_pod

@@ -207,7 +207,7 @@ class Explanation:
     ) -> None:
         """Judges the pod on `nodes` (None: all nodes). `groups` caches the verdicts on pod groups.
 
-        `find_moves` is `offline.plan.quick.find_moves`, which builds on this module; without it, `moves` has no number.
+        `find_moves` is `offline.plan.plan.find_moves`, which builds on this module; without it, `moves` has no number.
         """
         self._state = state
         self._find_moves = find_moves

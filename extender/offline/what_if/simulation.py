@@ -32,8 +32,8 @@ from extender.offline.state import ClusterState
 from extender.offline.what_if import budgets
 from extender.offline.workloads import in_order
 from extender.plugins.registry import INTERESTS, users_rules
-from extender.queue.backoff import Backoff
 from extender.queue.entries import GroupOutcome, QueuedGroup, QueuedPod
+from extender.queue.heaps import Backoff
 from extender.queue.priority_queue import PriorityQueue
 from extender.runtime.clock import ManualClock, known_so_far
 from extender.runtime.ports import Nominating, Telemetry
