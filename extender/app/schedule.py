@@ -40,10 +40,9 @@ from extender.plugins.users.handle import RunningProcess
 from extender.policy.policy import Policy
 from extender.queue.heaps import WINDOW_SECONDS, Backoff
 from extender.runtime.clock import SystemClock
-from extender.runtime.going_on import going_on
 from extender.runtime.ports import Binder
 from extender.runtime.process import LinuxCpus, OneCpu, product_version
-from extender.runtime.threads import TaskFailures, Ticker
+from extender.runtime.threads import TaskFailures, Ticker, going_on
 from extender.runtime.unsettled import UnsettledWrites
 from extender.scheduler.modeler import Modeler
 from extender.scheduler.other_extenders import ExtenderBinder, Extenders

@@ -48,9 +48,8 @@ from extender.framework.status import Refusal
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.runtime.clock import NO_DEADLINE, Clock, Deadline
-from extender.runtime.going_on import going_on
 from extender.runtime.ports import LONG_AGO, Annotations, Telemetry
-from extender.runtime.threads import TimedLock
+from extender.runtime.threads import TimedLock, going_on
 from extender.table import PodInfo, Table
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
 

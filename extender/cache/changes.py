@@ -15,7 +15,7 @@ from extender.cache.pod_states import PodEvent, PodPlacement
 from extender.model.meta import Object
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.runtime.going_on import SetAside
+from extender.runtime.threads import SetAside
 from extender.table import PodInfo, Table
 from extender.table.journal import Journal
 

@@ -43,8 +43,8 @@ from extender.cache.pod_states import PodState
 from extender.errors import ClusterError, MalformedInput
 from extender.model.meta import Object
 from extender.model.pod import Pod
-from extender.runtime.going_on import going_on
 from extender.runtime.ports import Lister, Telemetry
+from extender.runtime.threads import going_on
 from extender.table import Table
 
 Column = NDArray[Any]

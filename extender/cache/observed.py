@@ -24,8 +24,8 @@ from extender.model.meta import Object
 from extender.model.node import Node
 from extender.model.pod import Pod, PodSpec
 from extender.model.quantity import amounts
-from extender.runtime.going_on import going_on
 from extender.runtime.ports import Telemetry
+from extender.runtime.threads import going_on
 from extender.table import PodInfo
 from extender.table.podinfo import Templates
 

@@ -32,7 +32,7 @@ from extender.model.pod import Pod
 from extender.model.pod_groups import CompositePodGroup, GroupName, PodGroup, SchedulingGroup
 from extender.preemption import evictable
 from extender.queue.priority_queue import PriorityQueue
-from extender.runtime.going_on import SetAside, going_on
+from extender.runtime.threads import SetAside, going_on
 from extender.table import PodInfo, Table
 
 PODS = "pods"

@@ -47,8 +47,8 @@ from extender.model.pod import Pod
 from extender.queue.entries import Entity, GroupOutcome, QueuedGroup, QueuedPod
 from extender.queue.priority_queue import PriorityQueue
 from extender.runtime.clock import NO_LIMIT, Clock, Deadline, TimeLimit
-from extender.runtime.going_on import going_on
 from extender.runtime.ports import Annotations, Binder, Binding, Nominating
+from extender.runtime.threads import going_on
 from extender.scheduler.preemption import Nominations, PreemptionExecutor
 from extender.scheduler.scheduler_ports import Attempt, AttemptResult, Events, SchedulerTelemetry, Statuses, Workers
 from extender.scheduler.timing import (
