@@ -14,7 +14,6 @@ from decimal import Decimal
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from extender.devices.cel.times import duration_text, timestamp_text
 from extender.devices.cel.values import (
     NONE,
     TIMES,
@@ -24,6 +23,8 @@ from extender.devices.cel.values import (
     OptionalValue,
     Timestamp,
     Uint,
+    duration_text,
+    timestamp_text,
     type_name,
 )
 

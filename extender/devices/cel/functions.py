@@ -17,13 +17,13 @@ from itertools import pairwise
 from typing import Any
 
 from extender.devices.cel.format import formatted, go_float
-from extender.devices.cel.times import ZERO_TIMES, plus
 from extender.devices.cel.values import (
     INT64,
     NO_OVERLOAD,
     NONE,
     TIMES,
     UINT64,
+    ZERO_TIMES,
     Duration,
     EvaluationError,
     OptionalValue,
@@ -36,6 +36,7 @@ from extender.devices.cel.values import (
     contains,
     equal,
     find,
+    plus,
     type_name,
 )
 

@@ -21,8 +21,15 @@ import re2
 
 from extender.devices.cel.format import FORMAT_FUNCTIONS, parse_url
 from extender.devices.cel.functions import FUNCTIONS, LIST_FUNCTIONS, MAX_LENGTH, attempt, fail, order, parsed
-from extender.devices.cel.times import TIME_FUNCTIONS
-from extender.devices.cel.values import MAX_COST, CostBudget, EvaluationError, OptionalValue, Quantity, Semver
+from extender.devices.cel.values import (
+    MAX_COST,
+    TIME_FUNCTIONS,
+    CostBudget,
+    EvaluationError,
+    OptionalValue,
+    Quantity,
+    Semver,
+)
 
 _CHARACTERS, _PATTERN_CHARACTERS = 10, 4  # 10 characters of a value, or 4 of a pattern, cost one unit
 _FLAT = frozenset(("[]", "[?]", "size", "type", "dyn", "first", "last", "or", "orValue", "hasValue", "value"))
