@@ -14,8 +14,7 @@ from extender.cache.expiry import PodSurvey
 from extender.cluster.binder import ApiBinder
 from extender.cluster.credentials import credentials_of
 from extender.cluster.election.election import Election, Timing
-from extender.cluster.election.elector import LeaderElector
-from extender.cluster.election.leader_service import LeaderService
+from extender.cluster.election.elector import LeaderElector, LeaderService
 from extender.cluster.election.lease import Fence, LeaderClient, LeaseClient
 from extender.cluster.in_memory import InMemoryCluster
 from extender.cluster.kube_client import KubeClient

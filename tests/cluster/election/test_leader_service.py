@@ -10,8 +10,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from extender.cluster.election import leader_service
-from extender.cluster.election.leader_service import LeaderService
+from extender.cluster.election import elector
+from extender.cluster.election.elector import LeaderService
 from extender.cluster.kube_client import CALL_SECONDS, JSON, Caller
 from extender.errors import Conflict, NotFound
 from extender.runtime.ports import Check, always
@@ -91,8 +91,8 @@ Start = Callable[..., LeaderService]
 
 @pytest.fixture
 def start(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
-    monkeypatch.setattr(leader_service, "UPDATE_SECONDS", 0.01)
-    monkeypatch.setattr(leader_service, "PROXIES_SECONDS", 0.0)
+    monkeypatch.setattr(elector, "UPDATE_SECONDS", 0.01)
+    monkeypatch.setattr(elector, "PROXIES_SECONDS", 0.0)
     started: list[LeaderService] = []
 
     def start(address: str = "10.0.0.1", leading: Callable[[], bool] = lambda: True) -> LeaderService:
@@ -190,7 +190,7 @@ def test_a_leader_that_was_called_says_so_in_a_lease(
     api: FakeApi, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once a while again, because it may have been deleted although kube-scheduler still calls."""
-    monkeypatch.setattr(leader_service, "CALLED_SECONDS", 0.05)
+    monkeypatch.setattr(elector, "CALLED_SECONDS", 0.05)
     leading = start()
     start("10.0.0.2", lambda: False).note_call()
     assert wait_until(api.led_to)
