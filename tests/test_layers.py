@@ -227,7 +227,6 @@ BESIDE_THE_DOOR = {
         "extender.plugins.users",
     },
     "extender.offline.claims": {  # does what the controllers do after the loop has chosen
-        "extender.devices.extended_resources",
         "extender.devices.plan.pending_claim",
         "extender.devices.pod_claims",
         "extender.framework.cluster_events",
@@ -239,7 +238,7 @@ BESIDE_THE_DOOR = {
     "extender.offline.explain.claim_changes": {"extender.devices.plan"},  # names what evictions free
     "extender.offline.manifests.structure": {"extender.devices.cel.device_selectors"},  # compiles selectors
     "extender.offline.plan.model": {  # turns filters into constraints of a solver
-        "extender.devices.extended_resources",
+        "extender.devices.pod_claims",
         "extender.plugins",
         "extender.table.podinfo.HostPort",
         "extender.table.podinfo.of_one_template",

@@ -21,8 +21,14 @@ from msgspec.structs import replace
 from extender.devices.allocations import FindBest
 from extender.devices.allocator import DeviceResult
 from extender.devices.device_requests import RequestData, quantity_of
-from extender.devices.extended_resources import CLAIM_NAME, requests_and_mappings
-from extender.devices.pod_claims import NAME, NodeClaims, PodDeviceClaims, pod_device_claims
+from extender.devices.pod_claims import (
+    CLAIM_NAME,
+    NAME,
+    NodeClaims,
+    PodDeviceClaims,
+    pod_device_claims,
+    requests_and_mappings,
+)
 from extender.framework.find_fit import Fit
 from extender.framework.node_selectors import NODE_NAME_FIELD, nodes_in_selector
 from extender.framework.status import Refusal

@@ -10,8 +10,14 @@ import msgspec
 from extender.devices.device_columns import DeviceColumns
 from extender.devices.device_requests import claim_data
 from extender.devices.device_scores import Step, steps_of
-from extender.devices.extended_resources import claim_for, class_behind, may_be_backed, with_requests
-from extender.devices.pod_claims import existing_claims, sharing_group
+from extender.devices.pod_claims import (
+    claim_for,
+    class_behind,
+    existing_claims,
+    may_be_backed,
+    sharing_group,
+    with_requests,
+)
 from extender.devices.policies.device_nodes import WHOLE
 from extender.devices.policies.typical_pods import Kind, TypicalPods, most_frequent
 from extender.framework.status import Refusal

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from msgspec import structs
 
-from extender.devices.extended_resources import CLAIM_NAME
 from extender.devices.plan import pending_claim
+from extender.devices.pod_claims import CLAIM_NAME
 from extender.engine.decide import RandomNumbers, SchedulingCycle
 from extender.engine.decision import Chosen, Failure
 from extender.framework.profile import Profile

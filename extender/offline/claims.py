@@ -16,9 +16,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from extender.devices.extended_resources import claim_for
 from extender.devices.plan import pending_claim
-from extender.devices.pod_claims import generated_name, sharing_group
+from extender.devices.pod_claims import claim_for, generated_name, sharing_group
 from extender.engine import quantities_of
 from extender.engine.decision import Chosen
 from extender.engine.group_members import reserved

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, model_validator
 
-from extender.devices.extended_resources import IMPLICIT_PREFIX, may_be_backed
+from extender.devices.pod_claims import IMPLICIT_PREFIX, may_be_backed
 from extender.framework.cluster_events import Action, Change, Resource
 from extender.framework.plugin import FILTER, PRE_FILTER, PRE_SCORE, Arguments, Plugin
 from extender.framework.policy_fields import LabelKey, ResourceSpec, Shape, Strict, points

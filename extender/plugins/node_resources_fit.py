@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from extender.devices.extended_resources import class_behind, may_be_backed
+from extender.devices.pod_claims import class_behind, may_be_backed
 from extender.framework.rules import NO_REFUSAL, Check, PerNode, Verdict
 from extender.framework.status import Code, Refusal, unschedulable
 from extender.model.requests import is_counted, is_extended

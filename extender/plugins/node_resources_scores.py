@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.devices.allocations import devices_of
-from extender.devices.extended_resources import class_behind, may_be_backed
+from extender.devices.pod_claims import class_behind, may_be_backed
 from extender.framework.policy_fields import MAX_UTILIZATION, ShapePoint, score_by_utilization
 from extender.framework.rules import MAX_SCORE, PerNode, Scorer, Scores
 from extender.model.quantity import INT64_MAX

@@ -12,7 +12,7 @@ from extender.cache.cache import Cache
 from extender.cache.changes import NODE, POD
 from extender.cache.observed import CachedPod
 from extender.cache.pod_states import PodEvent, PodPlacement
-from extender.devices.extended_resources import may_be_backed
+from extender.devices.pod_claims import may_be_backed
 from extender.framework.cluster_events import (
     ASSIGNED_POD_ADD,
     ASSIGNED_POD_DELETE,

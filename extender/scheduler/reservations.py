@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 from extender.cache.cache import Cache
 from extender.cache.observed import version_of
-from extender.devices.extended_resources import CLAIM_NAME
 from extender.devices.plan import is_failed, is_overdue, is_ready, pending_claim
+from extender.devices.pod_claims import CLAIM_NAME
 from extender.devices.pod_claims import NAME as DEVICES
 from extender.engine.decision import NOTHING_TO_ALLOCATE, NOTHING_TO_BIND, Chosen
 from extender.errors import BindingFailed, ClusterError, Outdated

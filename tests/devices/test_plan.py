@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from extender.devices.extended_resources import CLAIM_NAME
 from extender.devices.plan import DevicePlan, plan_devices
+from extender.devices.pod_claims import CLAIM_NAME
 from extender.framework.status import Refusal
 from extender.model.devices import RequestMapping
 from tests.builders import (

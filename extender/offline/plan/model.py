@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.devices.extended_resources import class_behind, may_be_backed
+from extender.devices.pod_claims import class_behind, may_be_backed
 from extender.framework.topology import ZONE
 from extender.model.pod import Pod
 from extender.model.requests import is_counted, is_extended
