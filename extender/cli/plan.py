@@ -188,7 +188,7 @@ def _all_waiting(state: ClusterState, namespace: str | None) -> list[str]:
 
 def _shape(source: Source, argument: str) -> Workload | str:
     """Returns the manifest in the file that the argument names; else the shape as `defrag.shape_of` takes it."""
-    from extender.offline.plan.defrag import amounts
+    from extender.offline.plan.goals import amounts
 
     path = Path(argument)
     if argument == "-" or path.suffix in _MANIFESTS or path.exists():

@@ -17,8 +17,7 @@ from extender.offline.explain.explanation import KnownMoves
 from extender.offline.manifests.templates import Workload
 from extender.offline.plan import solver
 from extender.offline.plan.attempts import MOST_MOVES, SEARCH_SECONDS, Findings, Progress, SearchLimits
-from extender.offline.plan.defrag import MOST_ROOM, Room, make_room, shape_of
-from extender.offline.plan.empty import empty, nodes_to_choose_from
+from extender.offline.plan.goals import MOST_ROOM, Room, empty, make_room, nodes_to_choose_from, shape_of
 from extender.offline.plan.model import UNREACHABLE
 from extender.offline.plan.movable import KeepRules, keeping_nothing, rules_of
 from extender.offline.plan.script import script

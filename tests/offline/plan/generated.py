@@ -12,7 +12,7 @@ from extender import Cluster
 from extender.offline.explain.pod_terms import with_cordon
 from extender.offline.manifests.templates import Workload
 from extender.offline.plan.attempts import Score, Side
-from extender.offline.plan.defrag import shape_of
+from extender.offline.plan.goals import shape_of
 from extender.offline.plan.movable import KeepRules, obstacle
 from extender.offline.plan.trial import MoveRefused, PlanTrial, settle
 from extender.offline.replicas import is_pinned

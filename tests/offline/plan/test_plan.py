@@ -13,7 +13,7 @@ from extender import Cluster, Move, MovePlan
 from extender.errors import ConfigurationError, UnknownPod
 from extender.offline.explain.terminal import summary
 from extender.offline.plan import solver
-from extender.offline.plan.defrag import Room
+from extender.offline.plan.goals import Room
 from extender.offline.plan.movable import KARPENTER_ANNOTATION
 from extender.offline.plan.plan import as_text
 from extender.offline.plan.plan import plan as find_plan

@@ -11,8 +11,7 @@ import extender.offline.plan.search
 from extender import Cluster
 from extender.offline.manifests.templates import required_workload
 from extender.offline.plan.attempts import Score, SearchLimits
-from extender.offline.plan.defrag import make_room, shape_of
-from extender.offline.plan.empty import empty
+from extender.offline.plan.goals import empty, make_room, shape_of
 from extender.offline.plan.movable import KeepRules
 from extender.offline.plan.search import search
 from extender.runtime.clock import ManualClock
