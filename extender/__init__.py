@@ -63,22 +63,11 @@ if TYPE_CHECKING:
     from extender.offline.what_if.result import Balance, DrainEffect, SimulationResult
     from extender.offline.what_if.scenario import Scenario
     from extender.offline.what_if.simulation import Eviction, Placement
-    from extender.plugins.users import (
-        Nominate,
-        PredicateFunction,
-        bind,
-        device_priority,
-        permit,
-        post_bind,
-        post_filter,
-        pre_bind,
-        pre_enqueue,
-        predicate,
-        priority,
-        queue_sort,
-        reserve,
-    )
+    from extender.plugins.users.binding import bind, permit, post_bind, pre_bind, reserve
     from extender.plugins.users.handle import Handle, ObjectLister
+    from extender.plugins.users.predicate import Nominate, PredicateFunction, post_filter, predicate
+    from extender.plugins.users.priority import device_priority, priority
+    from extender.plugins.users.queueing import pre_enqueue, queue_sort
     from extender.table import NodeInfo, NodePods, PodInfo, Table
     from extender.table.labels import BoolColumn, IntColumn, Rows
     from extender.table.node_columns import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
@@ -208,22 +197,11 @@ _NAMES = {
     "extender.offline.what_if.result": ("Balance", "DrainEffect", "SimulationResult"),
     "extender.offline.what_if.scenario": ("Scenario",),
     "extender.offline.what_if.simulation": ("Eviction", "Placement"),
-    "extender.plugins.users": (
-        "Nominate",
-        "PredicateFunction",
-        "permit",
-        "bind",
-        "device_priority",
-        "post_bind",
-        "post_filter",
-        "pre_bind",
-        "pre_enqueue",
-        "predicate",
-        "priority",
-        "queue_sort",
-        "reserve",
-    ),
+    "extender.plugins.users.binding": ("bind", "permit", "post_bind", "pre_bind", "reserve"),
     "extender.plugins.users.handle": ("Handle", "ObjectLister"),
+    "extender.plugins.users.predicate": ("Nominate", "PredicateFunction", "post_filter", "predicate"),
+    "extender.plugins.users.priority": ("device_priority", "priority"),
+    "extender.plugins.users.queueing": ("pre_enqueue", "queue_sort"),
     "extender.table": ("NodeInfo", "NodePods", "PodInfo", "Table"),
     "extender.table.labels": ("BoolColumn", "IntColumn", "Rows"),
     "extender.table.node_columns": ("CPU", "EPHEMERAL_STORAGE", "MEMORY", "PODS"),

@@ -43,7 +43,7 @@ from extender.model.kinds import KINDS
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.plugins.registry import users_rules
-from extender.plugins.users import custom_rules
+from extender.plugins.users.function import custom_rules
 from extender.plugins.users.predicate import CustomPostFilter, CustomPredicate
 from extender.plugins.users.priority import CustomPriority
 from extender.plugins.users.queueing import CustomPreEnqueue, CustomQueueSort

@@ -31,7 +31,7 @@ from extender.framework.profile import Profile
 from extender.model.kinds import KINDS
 from extender.model.pod import Pod
 from extender.plugins.registry import default_profile
-from extender.plugins.users import custom_rules
+from extender.plugins.users.function import custom_rules
 from extender.policy.policy import Policy, followed, parsed
 from extender.runtime.process import product_commit, product_version
 from extender.runtime.threads import LastingThread

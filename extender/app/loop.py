@@ -29,7 +29,7 @@ from extender.model.pod_groups import PodGroup
 from extender.plugins.dynamic_resources import ClaimsExist
 from extender.plugins.gang_scheduling import GroupComplete
 from extender.plugins.registry import interests_of
-from extender.plugins.users import put_in_force
+from extender.plugins.users.function import put_in_force
 from extender.plugins.users.handle import RunningProcess
 from extender.policy.policy import Policy
 from extender.queue.entries import Entity, Tier

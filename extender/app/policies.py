@@ -32,14 +32,13 @@ from extender.framework.profile import Profile, Profiles, WeightedPriority
 from extender.framework.status import Refusal, unschedulable
 from extender.plugins.device_scoring import scoring_with
 from extender.plugins.registry import default_profile
-from extender.plugins.users import LiveHost, OfflineHost, custom_rules
 from extender.plugins.users.binding import CustomBind, CustomReserve
-from extender.plugins.users.function import CustomRule, file_of, place_of
+from extender.plugins.users.function import CustomRule, custom_rules, file_of, place_of
 from extender.plugins.users.handle import RuleHost
 from extender.plugins.users.predicate import CustomPostFilter, CustomPredicate
 from extender.plugins.users.priority import CustomDevicePriority, CustomPriority
 from extender.plugins.users.queueing import CustomPreEnqueue, CustomQueueSort
-from extender.plugins.users.rule_calls import described
+from extender.plugins.users.rule_calls import LiveHost, OfflineHost, described
 from extender.policy.library import Library, fresh_imports
 from extender.policy.loading import load as load_policy
 from extender.policy.policy import Policy, parsed

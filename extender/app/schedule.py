@@ -35,7 +35,7 @@ from extender.cluster.outbox import PacedBinder, TokenBucket
 from extender.config.settings import Settings, host_and_port
 from extender.errors import ClusterError
 from extender.model.pod import Pod
-from extender.plugins.users import put_in_force
+from extender.plugins.users.function import put_in_force
 from extender.plugins.users.handle import RunningProcess
 from extender.policy.policy import Policy
 from extender.queue.heaps import WINDOW_SECONDS, Backoff

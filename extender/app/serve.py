@@ -43,7 +43,7 @@ from extender.extender_v1.messages import NamesReader
 from extender.framework.permit import Permits
 from extender.framework.profile import Profiles
 from extender.model.pod import Pod
-from extender.plugins.users import put_in_force
+from extender.plugins.users.function import put_in_force
 from extender.plugins.users.handle import RunningProcess
 from extender.policy.policy import Policy, parsed
 from extender.runtime.clock import SystemClock

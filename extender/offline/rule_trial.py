@@ -23,11 +23,10 @@ from extender.framework.rules import Check, PostFilter, Predicate, PreEnqueueRul
 from extender.offline.answers import Documented
 from extender.offline.state import ClusterState
 from extender.plugins.device_scoring import scoring_with
-from extender.plugins.users import DECORATORS, OfflineHost, RuleFunction
 from extender.plugins.users.binding import CustomPostBind, CustomPreBind, CustomReserve
-from extender.plugins.users.function import place_of
+from extender.plugins.users.function import DECORATORS, RuleFunction, place_of
 from extender.plugins.users.priority import DEVICE_POLICY, CustomDevicePriority
-from extender.plugins.users.rule_calls import described, is_ctrl_c
+from extender.plugins.users.rule_calls import OfflineHost, described, is_ctrl_c
 from extender.policy.library import SourceLoader
 from extender.runtime.clock import NO_DEADLINE
 from extender.table import PodInfo, Table

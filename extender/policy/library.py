@@ -16,17 +16,11 @@ from pydantic import BaseModel
 
 from extender.framework.plugin import Plugin, Registry
 from extender.plugins.registry import IN_TREE, REGISTRY
-from extender.plugins.users import (
-    DECORATORS,
-    DevicePriorityFunction,
-    OfflineHost,
-    PredicateFunction,
-    PriorityFunction,
-    RuleFunction,
-)
+from extender.plugins.users.function import DECORATORS, RuleFunction
 from extender.plugins.users.handle import RuleHost
-from extender.plugins.users.priority import DEVICE_POLICY
-from extender.plugins.users.rule_calls import described, is_ctrl_c
+from extender.plugins.users.predicate import PredicateFunction
+from extender.plugins.users.priority import DEVICE_POLICY, DevicePriorityFunction, PriorityFunction
+from extender.plugins.users.rule_calls import OfflineHost, described, is_ctrl_c
 from extender.policy.faults import Faults
 
 

@@ -29,7 +29,8 @@ from extender.offline.live import read_state
 from extender.offline.nodes import all_nodes, one_node
 from extender.offline.state import ClusterState
 from extender.plugins.registry import default_profile
-from extender.plugins.users import OfflineHost, predicate
+from extender.plugins.users.predicate import predicate
+from extender.plugins.users.rule_calls import OfflineHost
 from extender.runtime.clock import ManualClock, TimeLimit
 from extender.runtime.unsettled import UnsettledWrites
 from extender.ui import Choices, Site

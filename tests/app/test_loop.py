@@ -11,7 +11,7 @@ from extender.app.loop import LoopRules, cycles_of
 from extender.errors import ConfigurationError
 from extender.framework.permit import Permits, Wait
 from extender.model.pod import Pod
-from extender.plugins.users import permit, reserve
+from extender.plugins.users.binding import permit, reserve
 from extender.policy.library import Library
 from extender.policy.loading import read
 from extender.policy.policy import Policy

@@ -14,7 +14,7 @@ import pytest
 from extender.app.policies import PolicyReload
 from extender.config.settings import Settings
 from extender.errors import ConfigurationError
-from extender.plugins.users import PredicateFunction
+from extender.plugins.users.predicate import PredicateFunction
 from extender.policy.policy import Policy
 from extender.runtime.ports import Telemetry
 

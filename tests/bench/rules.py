@@ -15,7 +15,7 @@ from typing import Any
 from extender import Node, NodeInfo, Pod, PodInfo, Rows, Table, predicate
 from extender.framework.find_fit import find_fit
 from extender.framework.profile import Profile
-from extender.plugins.users import OfflineHost
+from extender.plugins.users.rule_calls import OfflineHost
 from tests.builders import Object, make_node, make_pod
 from tests.framework.cluster import pod_info, table_of
 

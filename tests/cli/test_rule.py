@@ -10,8 +10,7 @@ from click.testing import CliRunner, Result
 
 from extender.cli.main import cli
 from extender.errors import ConfigurationError
-from extender.plugins.users import custom_rules
-from extender.plugins.users.function import CustomRule
+from extender.plugins.users.function import CustomRule, custom_rules
 from extender.policy.library import Library
 from extender.policy.loading import load
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from extender.framework.rules import Predicate
-from extender.plugins.users import OfflineHost
+from extender.plugins.users.rule_calls import OfflineHost
 from extender.plugins.volume_binding import BIND_CONFLICT
 from extender.policy.library import Library
 from extender.policy.loading import load

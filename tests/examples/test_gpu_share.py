@@ -18,7 +18,7 @@ from extender.errors import OutcomeUnknown, Refused
 from extender.framework.profile import Profile, Profiles
 from extender.model.pod import Pod
 from extender.plugins.registry import default_profile
-from extender.plugins.users import OfflineHost
+from extender.plugins.users.rule_calls import OfflineHost
 from extender.runtime.ports import Telemetry
 from extender.runtime.unsettled import UnsettledWrites
 from extender.table.features import FeatureGates

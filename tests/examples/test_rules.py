@@ -17,8 +17,9 @@ from extender.model.kinds import custom_kind
 from extender.model.meta import CustomObject, ObjectMeta
 from extender.offline.rule_trial import rules_in
 from extender.plugins.registry import default_profile
-from extender.plugins.users import OfflineHost, put_in_force
+from extender.plugins.users.function import put_in_force
 from extender.plugins.users.handle import RunningProcess
+from extender.plugins.users.rule_calls import OfflineHost
 from extender.policy.library import Library
 from extender.policy.loading import read
 from extender.queue.entries import Entity

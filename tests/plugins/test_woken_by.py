@@ -9,7 +9,7 @@ from extender.framework.cluster_events import Action, ClusterEvent, Resource
 from extender.framework.profile import Profile
 from extender.framework.queueing_hints import QueueingHints
 from extender.plugins.registry import interests_of
-from extender.plugins.users import OfflineHost
+from extender.plugins.users.rule_calls import OfflineHost
 from extender.table.features import Behaviours
 
 NODE_LABEL = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from extender.errors import ConfigurationError
-from extender.plugins.users import predicate, priority
+from extender.plugins.users.predicate import predicate
+from extender.plugins.users.priority import priority
 from extender.policy.library import Library
 from extender.policy.loading import read
 from tests.builders import Object, make_node, make_pod

@@ -17,7 +17,8 @@ from extender.model.kinds import KINDS
 from extender.model.meta import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectMeta
 from extender.plugins.node_affinity import NodeAffinityFilter
 from extender.plugins.registry import default_profile
-from extender.plugins.users import OfflineHost, PredicateFunction
+from extender.plugins.users.predicate import PredicateFunction
+from extender.plugins.users.rule_calls import OfflineHost
 from extender.queue.entries import Tier
 from extender.queue.priority_queue import PriorityQueue
 from extender.scheduler.event_router import EventRouter, free_on

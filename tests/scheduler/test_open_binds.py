@@ -11,7 +11,7 @@ import pytest
 from extender import Node, Pod, post_bind
 from extender.errors import ExtenderUnanswered, OutcomeUnknown
 from extender.plugins.registry import default_profile
-from extender.plugins.users import OfflineHost
+from extender.plugins.users.rule_calls import OfflineHost
 from extender.runtime.ports import Binding
 from tests.builders import make_node, make_pod, make_pv, make_pvc, make_storage_class
 from tests.scheduler.world import NAME, World

@@ -25,7 +25,7 @@ from extender.framework.profile import Profiles
 from extender.model.pod import Pod
 from extender.model.pod_groups import COSCHEDULING_LABEL
 from extender.plugins.registry import default_profile
-from extender.plugins.users import OfflineHost
+from extender.plugins.users.rule_calls import OfflineHost
 from extender.runtime.clock import NO_LIMIT, ManualClock, TimeLimit
 from extender.runtime.ports import Check, Telemetry, always
 from extender.runtime.unsettled import UnsettledWrites

@@ -20,7 +20,7 @@ from extender.framework.profile import Profile, WeightedPriority
 from extender.offline.recording.reading import Recording
 from extender.offline.recording.replay import UNDECIDED, replay
 from extender.plugins.registry import default_profile
-from extender.plugins.users import OfflineHost
+from extender.plugins.users.rule_calls import OfflineHost
 from extender.queue.entries import Tier
 from extender.recording.lines import AttemptLine
 from extender.runtime.clock import ManualClock, TimeLimit

@@ -28,8 +28,9 @@ from extender.framework.profile import Profile
 from extender.model.kinds import custom_kind
 from extender.model.meta import CustomObject, ObjectMeta
 from extender.plugins.registry import default_profile
-from extender.plugins.users import OfflineHost, put_in_force
+from extender.plugins.users.function import put_in_force
 from extender.plugins.users.handle import RunningProcess
+from extender.plugins.users.rule_calls import OfflineHost
 from extender.queue.entries import Entity, Tier
 from extender.runtime.clock import Deadline, SystemClock, TimeLimit
 from extender.runtime.threads import WorkerPool, log_error

@@ -22,7 +22,7 @@ from extender.framework.permit import Permits
 from extender.framework.profile import Profiles
 from extender.model.pod import Pod as PodObject
 from extender.plugins.registry import default_profile
-from extender.plugins.users import ReserveFunction
+from extender.plugins.users.binding import ReserveFunction
 from extender.runtime.clock import NO_LIMIT, ManualClock, TimeLimit
 from extender.runtime.ports import Check, Telemetry, always
 from extender.runtime.unsettled import UnsettledWrites

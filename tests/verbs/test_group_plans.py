@@ -24,7 +24,7 @@ from extender.model.pod import Pod
 from extender.model.pod_groups import COSCHEDULING_LABEL, GroupName
 from extender.plugins.node_resources_scores import CPU_AND_MEMORY, NodeResourcesFitScore, ResourceWeights
 from extender.plugins.registry import default_profile
-from extender.plugins.users import OfflineHost
+from extender.plugins.users.rule_calls import OfflineHost
 from extender.runtime.clock import ManualClock, TimeLimit
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo

@@ -13,8 +13,10 @@ from extender.framework.permit import NO_PERMITS
 from extender.framework.profile import Profile, Profiles
 from extender.model.pod import Pod
 from extender.plugins.node_unschedulable import NodeUnschedulable
-from extender.plugins.users import OfflineHost, predicate, put_in_force
+from extender.plugins.users.function import put_in_force
 from extender.plugins.users.handle import RunningProcess
+from extender.plugins.users.predicate import predicate
+from extender.plugins.users.rule_calls import OfflineHost
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
 from extender.verbs.filter import LONGEST_SECONDS, MOST_AT_ONCE, WOKEN_SECONDS, Filter, RefusedPods

@@ -16,7 +16,9 @@ from extender.framework.profile import Profile, Profiles, WeightedPriority
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.model.selectors import selector_from_labels
-from extender.plugins.users import OfflineHost, predicate, priority
+from extender.plugins.users.predicate import predicate
+from extender.plugins.users.priority import priority
+from extender.plugins.users.rule_calls import OfflineHost
 from extender.runtime.clock import ManualClock, SystemClock, TimeLimit
 from extender.runtime.ports import Telemetry
 from extender.table import PodCountQuery, Table

@@ -32,7 +32,7 @@ from extender.groups import Composite, GroupDecision, GroupRules, Leaf, Tree
 from extender.groups.group_tree import too_deep, waiting_members
 from extender.model.pod import Pod
 from extender.model.pod_groups import MAX_TREE_DEPTH, CompositePodGroup, GroupName, PodGroup
-from extender.plugins.users import OfflineHost
+from extender.plugins.users.rule_calls import OfflineHost
 from extender.policy.library import Library
 from extender.policy.loading import AnyPolicy, load, read
 from extender.policy.policy import PROVIDERS, Policy, by_name, parsed, upgraded

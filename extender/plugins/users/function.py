@@ -47,6 +47,10 @@ _HANDLE = "handle"
 _LONGEST = 300  # characters of an error; the message of an event has 1024 for everything
 _LAZY = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+DECORATORS = (
+    "@predicate, @priority, @device_priority, @pre_enqueue, @queue_sort, @post_filter, @reserve, @permit, @bind,"
+    " @pre_bind or @post_bind"
+)
 
 
 def interests_of(woken_by: Mapping[str, str] | None) -> Interests:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from extender.framework.status import Refusal
-from extender.plugins.users import OfflineHost
+from extender.plugins.users.rule_calls import OfflineHost
 
 
 class OfItsOwnBase(BaseException):

@@ -14,7 +14,7 @@ from extender.errors import BindingFailed
 from extender.framework.annotations import choose_annotations
 from extender.framework.profile import Profiles
 from extender.plugins.registry import default_profile
-from extender.plugins.users import LiveHost, OfflineHost
+from extender.plugins.users.rule_calls import LiveHost, OfflineHost
 from extender.policy.library import Library
 from extender.policy.loading import read
 from extender.runtime.clock import ManualClock, TimeLimit

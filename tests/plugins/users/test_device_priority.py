@@ -21,7 +21,7 @@ from extender.offline.rule_trial import try_rule
 from extender.offline.state import ClusterState
 from extender.plugins.device_scoring import scored_by_first_fit
 from extender.plugins.registry import default_profile
-from extender.plugins.users import custom_rules
+from extender.plugins.users.function import custom_rules
 from extender.policy.library import Library
 from extender.policy.loading import load
 from extender.policy.policy import Policy

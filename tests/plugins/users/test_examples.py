@@ -6,7 +6,8 @@ import inspect
 
 import pytest
 
-from extender.plugins.users import OfflineHost, RuleFunction
+from extender.plugins.users.function import RuleFunction
+from extender.plugins.users.rule_calls import OfflineHost
 from tests.builders import make_node, make_pod
 from tests.framework.cluster import refusals, scores
 from tests.plugins.users import examples

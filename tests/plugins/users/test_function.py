@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pytest
 from pydantic import Field, ValidationError
 
-from extender.plugins.users import permit, predicate, priority, reserve
+from extender.plugins.users.binding import permit, reserve
+from extender.plugins.users.predicate import predicate
+from extender.plugins.users.priority import priority
 
 if TYPE_CHECKING:
     from nowhere import Unknown  # type: ignore[import-not-found]  # what only type checkers may see is not looked up

@@ -12,8 +12,9 @@ from extender import Handle, Namespace, Node, Pod, ReplicaSet, Service, predicat
 from extender.framework.find_fit import find_fit
 from extender.framework.permit import NO_PERMITS, OfflinePermits
 from extender.framework.profile import Profile
-from extender.plugins.users import LiveHost, OfflineHost, put_in_force
+from extender.plugins.users.function import put_in_force
 from extender.plugins.users.handle import RunningProcess, nothing_waits
+from extender.plugins.users.rule_calls import LiveHost, OfflineHost
 from extender.plugins.volume_binding import VolumeBindingFilter
 from extender.runtime.clock import NO_LIMIT, ManualClock
 from extender.runtime.ports import Telemetry

@@ -25,8 +25,7 @@ from extender import (
 )
 from extender.errors import RuleUnanswered
 from extender.framework.rules import NO_REFUSAL, Proposal
-from extender.plugins.users import LiveHost
-from extender.plugins.users.rule_calls import ENDED_AFTER_SECONDS, collect_left_out
+from extender.plugins.users.rule_calls import ENDED_AFTER_SECONDS, LiveHost, collect_left_out
 from extender.runtime.clock import Deadline, ManualClock, TimeLimit
 from extender.runtime.ports import Telemetry
 from extender.table import Table

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 from extender.engine import Engine
 from extender.framework.profile import Profile, Profiles
 from extender.framework.rules import Priority
-from extender.plugins.users import OfflineHost, predicate, priority
+from extender.plugins.users.predicate import predicate
+from extender.plugins.users.priority import priority
+from extender.plugins.users.rule_calls import OfflineHost
 from extender.table.node_info import NodeInfo
 from tests.builders import make_node, make_pod
 from tests.framework.cluster import pod_info, refusals, scores, table_of

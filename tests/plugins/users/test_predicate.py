@@ -18,8 +18,8 @@ from extender.framework.profile import Profile
 from extender.framework.rules import Check
 from extender.framework.status import Refusal, unresolvable, unschedulable
 from extender.plugins.node_name import NodeName
-from extender.plugins.users import LiveHost, OfflineHost, predicate
-from extender.plugins.users.predicate import MAX_REASONS
+from extender.plugins.users.predicate import MAX_REASONS, predicate
+from extender.plugins.users.rule_calls import LiveHost, OfflineHost
 from extender.runtime.clock import NO_LIMIT, ManualClock
 from extender.runtime.ports import Telemetry
 from tests.builders import make_node, make_pod

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from extender.plugins.users import priority
+from extender.plugins.users.priority import priority
 from tests.builders import make_node, make_pod
 from tests.framework.cluster import scores
 from tests.plugins.users.failures import OfItsOwnBase, Remembered

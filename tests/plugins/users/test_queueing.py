@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from extender import Handle, Node, Pod
 from extender.framework.status import Refusal, unresolvable
-from extender.plugins.users import OfflineHost, pre_enqueue, queue_sort
+from extender.plugins.users.queueing import pre_enqueue, queue_sort
+from extender.plugins.users.rule_calls import OfflineHost
 from tests.builders import make_node, make_pod
 from tests.framework.cluster import pod_info, table_of
 from tests.plugins.users.failures import FAILED, Remembered

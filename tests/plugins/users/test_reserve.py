@@ -12,8 +12,8 @@ from extender.errors import BindingFailed
 from extender.framework.permit import NO_PERMITS, Wait
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.plugins.users import LiveHost, OfflineHost
 from extender.plugins.users.binding import permit, post_bind, pre_bind, reserve
+from extender.plugins.users.rule_calls import LiveHost, OfflineHost
 from extender.runtime.clock import NO_DEADLINE, NO_LIMIT, ManualClock, SystemClock, TimeLimit
 from extender.runtime.ports import Telemetry
 from extender.runtime.threads import HangingCalls

@@ -13,7 +13,7 @@ from threading import Event
 import pytest
 
 from extender.errors import DeadlineExceeded, RuleHangs, RuleUnanswered
-from extender.plugins.users import pre_enqueue
+from extender.plugins.users.queueing import pre_enqueue
 from extender.plugins.users.rule_calls import (
     ENDED_AFTER_SECONDS,
     MAX_ABANDONED,

@@ -7,8 +7,9 @@ from typing import Any
 from extender import Cluster, PredicateFunction, predicate
 from extender.framework.permit import NO_PERMITS
 from extender.framework.profile import Profile, Profiles
-from extender.plugins.users import OfflineHost, put_in_force
+from extender.plugins.users.function import put_in_force
 from extender.plugins.users.handle import RunningProcess
+from extender.plugins.users.rule_calls import OfflineHost
 from tests.builders import make_node, make_pod
 
 

@@ -17,7 +17,7 @@ from extender.app.housekeeping import settle
 from extender.engine.decide import SchedulingCycle
 from extender.errors import OutcomeUnknown, Refused
 from extender.plugins.registry import default_profile
-from extender.plugins.users import ReserveFunction
+from extender.plugins.users.binding import ReserveFunction
 from extender.queue.entries import Tier
 from extender.runtime.clock import ManualClock, TimeLimit
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod, make_pv, make_pvc, make_storage_class
