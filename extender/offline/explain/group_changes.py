@@ -42,8 +42,7 @@ from extender.model.quantity import amounts
 from extender.offline.answers import CauseCode
 from extender.offline.explain.node_labels import labelled_node
 from extender.offline.explain.pod_terms import Requests, lowered, own_requests, uncordoned_node
-from extender.offline.explain.removed_pods import HIGHEST_PRIORITY, removed_pods
-from extender.offline.explain.search import pod_changes
+from extender.offline.explain.search import HIGHEST_PRIORITY, pod_changes, removed_pods
 from extender.offline.explain.suggestion import SuggestedChange
 from extender.offline.fresh_nodes import copies_of, shapes
 from extender.offline.groups import (

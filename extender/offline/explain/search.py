@@ -3,6 +3,9 @@
 There are several kinds of change to the pod, such as more tolerations or smaller requests. If no single kind is enough,
 two and then three kinds are combined. The search then finds the smallest change of the first kind, assuming that the
 other kinds remove everything they can from the pod, and goes on with the next kind.
+
+For pods to remove, preemption finds pods on one node whose removal suffices. If there is no such node, nominated pods
+and pods on several nodes are removed as well. After that, smaller sets of pods are tried.
 """
 
 from __future__ import annotations
@@ -10,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import combinations, islice
+from itertools import chain, combinations, islice
 
 from extender.model.pod import Pod
+from extender.model.selectors import compile_selector
 from extender.offline.explain import claim_changes
 from extender.offline.explain.node_labels import NodeSelection, labelled_node
 from extender.offline.explain.pod_terms import (
@@ -24,7 +28,6 @@ from extender.offline.explain.pod_terms import (
     Tolerations,
     uncordoned_node,
 )
-from extender.offline.explain.removed_pods import removed_pods
 from extender.offline.explain.suggestion import (
     Acceptance,
     ClaimStep,
@@ -35,12 +38,18 @@ from extender.offline.explain.suggestion import (
     is_accepted,
 )
 from extender.offline.fresh_nodes import copies_of, shapes
+from extender.offline.replicas import is_pinned
 from extender.offline.state import ClusterState
+from extender.preemption import Candidate
+from extender.runtime.text import listed
+from extender.table import PodInfo
 
 _MOST_KINDS = 3
 _MOST_OF_A_KIND = 2
 _MOST_STEPS = 128
 _MOST_STEPS_WITH_POD = 8
+_MOST_SHAPES = 64
+_SIZE_OF_NODE = 3
 
 ClusterSearch = Callable[[ClusterState, Pod], SuggestedChange | None]
 ClaimSteps = Callable[[ClusterState, Pod], Iterator[ClaimStep]]
@@ -58,6 +67,14 @@ CLAIM_CHANGES: Mapping[str, ClaimSteps] = {
     "volume-claim": claim_changes.volume_steps,
     "device-claim": claim_changes.device_steps,
 }
+HIGHEST_PRIORITY = 2**31 - 1
+_MOST_NODES_TRIED = 3
+_MOST_PODS_COMBINED = 32
+_MOST_PUT_BACK = 64
+_MOST_TRIED = 3000
+_MOST_WORK = 1_000_000  # the limit for the number of tried sets of pods times the number of nodes
+
+Pods = Sequence[PodInfo]
 
 
 def suggested_changes(state: ClusterState, pod: Pod) -> list[SuggestedChange]:
@@ -201,10 +218,6 @@ def _without(pod: Pod, kinds: Sequence[PodChange]) -> Pod:
     return pod
 
 
-_MOST_SHAPES = 64
-_SIZE = 3
-
-
 def added_node(state: ClusterState, pod: Pod) -> SuggestedChange | None:
     """Suggests adding a copy of an existing node; the copy runs only DaemonSet pods and has room for the pod."""
     for template in shapes(state, _MOST_SHAPES):
@@ -217,5 +230,169 @@ def added_node(state: ClusterState, pod: Pod) -> SuggestedChange | None:
         if fits:
             # Pods are left out, because controllers create them.
             text = f"add a node like {template.name}"
-            return SuggestedChange("add-node", text, _SIZE, [name], set_objects=(fresh.node, *fresh.objects))
+            return SuggestedChange("add-node", text, _SIZE_OF_NODE, [name], set_objects=(fresh.node, *fresh.objects))
     return None
+
+
+def removed_pods(state: ClusterState, pod: Pod) -> SuggestedChange | None:
+    """Suggests the fewest pods whose removal lets the pod run; None if the search finds no such pods."""
+    removable = list(_removable(state, pod))
+    enough = _enough(state, pod, removable)
+    victims = _fewer(state, pod, removable, enough) or enough
+    if not victims:
+        return None
+    with state.engine.suppose(remove=victims):
+        nodes = state.engine.feasible(pod)
+    keys = tuple(info.pod.key for info in victims)
+    return SuggestedChange("remove-pods", _text(state, victims), 1 + len(keys), nodes, removed=keys)
+
+
+def _text(state: ClusterState, victims: Pods) -> str:
+    places: dict[str, list[str]] = {}
+    for info in victims:
+        node, nominated = info.pod.node_name, info.pod.status.nominated_node_name
+        place = f"from {node}" if node else f"nominated to {nominated}"
+        places.setdefault(place, []).append(info.pod.key)
+    removals = " and ".join(f"{listed(keys)} {place}" for place, keys in places.items())
+    protected = " (a PodDisruptionBudget protects some)" if _protected(state, victims) else ""
+    return f"remove {removals}{protected}"
+
+
+def _removable(state: ClusterState, pod: Pod) -> Iterator[PodInfo]:
+    """Yields the other pods with a node or a nominated node, except pods that would be recreated on their node."""
+    for info in state.infos.values():
+        is_placed = info.pod.node_name or info.pod.status.nominated_node_name
+        if is_placed and info.uid != pod.uid and not is_pinned(info.pod):
+            yield info
+
+
+def _by_preemption(state: ClusterState, pod: Pod) -> Pods | None:
+    """Returns the pods that preemption would evict from one node if the pod had the highest priority."""
+    urgent = pod.with_spec(priority=HIGHEST_PRIORITY, preemption_policy=None)
+    candidates = sorted(state.engine.preempt(urgent).candidates.values(), key=_candidate_cost)
+    for cheapest in candidates[:_MOST_NODES_TRIED]:
+        candidate = _without_pinned(state, urgent, cheapest)
+        if candidate and candidate.victims and _is_enough(state, pod, candidate.victims):
+            return candidate.victims
+    return None
+
+
+def _without_pinned(state: ClusterState, urgent: Pod, candidate: Candidate) -> Candidate | None:
+    """Returns a candidate for the same node that evicts no pinned pods; None if there is no such candidate.
+
+    A pinned pod, such as a DaemonSet's, would be recreated on its node. If the candidate evicts one, preemption is
+    tried again with all pinned pods at the highest priority, so that they cannot become victims.
+    """
+    if not any(is_pinned(info.pod) for info in candidate.victims):
+        return candidate
+    pinned = [info.pod for info in state.pods_on(candidate.node) if is_pinned(info.pod)]
+    raised = [pod.with_spec(priority=HIGHEST_PRIORITY) for pod in pinned]
+    with state.engine.suppose(objects=raised):
+        return state.engine.preempt(urgent, [candidate.node]).candidates.get(candidate.node)
+
+
+def _enough(state: ClusterState, pod: Pod, removable: Pods) -> Pods | None:
+    """Returns pods whose removal lets the pod run; None if the search finds no such pods.
+
+    The search tries to make room on one node first. If that fails, it also removes the pods in `_related`, which can
+    affect every node.
+    """
+    victims = _by_preemption(state, pod)
+    if victims is not None:
+        return victims
+    related = _related(PodInfo(pod), removable)
+    with state.engine.suppose(remove=related):
+        on_node = () if state.engine.feasible(pod) else _by_preemption(state, pod)
+    return None if on_node is None else _needed(state, pod, [*related, *on_node])
+
+
+def _needed(state: ClusterState, pod: Pod, victims: Pods) -> Pods:
+    """Returns the victims without those that can stay, because the pod runs even beside them.
+
+    The most important victims are tried first, at most _MOST_PUT_BACK of them.
+    """
+    needed = list(victims)
+    for info in sorted(victims, key=lambda info: _cost(state, info), reverse=True)[:_MOST_PUT_BACK]:
+        rest = [victim for victim in needed if victim is not info]
+        if _is_enough(state, pod, rest):
+            needed = rest
+    return needed
+
+
+def _related(info: PodInfo, others: Pods) -> list[PodInfo]:
+    """Returns the pods that can make a node unsuitable for this pod although they run on another node.
+
+    These are nominated pods, pods that share a claim with this pod, pods that its affinity or spread constraints
+    select, and pods whose anti-affinity selects it.
+    """
+    terms = [term.selector for term in (*info.required_affinity, *info.required_anti_affinity)]
+    constraints = info.pod.spec.topology_spread_constraints or ()
+    selectors = [*terms, *(compile_selector(constraint.label_selector) for constraint in constraints)]
+    claims = {use.key for use in info.claims}
+
+    def is_related(other: PodInfo) -> bool:
+        if not other.pod.node_name or any(use.key in claims for use in other.claims):
+            return True
+        refused = any(term.selector.matches(info.pod.labels) for term in other.required_anti_affinity)
+        return refused or any(selector.matches(other.pod.labels) for selector in selectors)
+
+    return [other for other in others if is_related(other)]
+
+
+def _fewer(state: ClusterState, pod: Pod, removable: Pods, enough: Pods | None) -> Pods | None:
+    """Returns the smallest set of pods whose removal lets the pod run; None if the search finds no such set.
+
+    Small sets are tried first, beginning with pods of low priority that no budget protects. In a large cluster, only
+    pods on the nodes of `enough` and the pods in `_related` are tried.
+
+    Args:
+        enough: pods whose removal lets the pod run; only smaller sets are tried. None if no such pods are known.
+    """
+    if enough is None and not _needs_other_pods(pod):
+        return None
+    if len(removable) > _MOST_PODS_COMBINED:
+        nodes = {info.pod.node_name for info in enough or () if info.pod.node_name}
+        on_nodes = [info for info in removable if info.pod.node_name in nodes]
+        removable = list(dict.fromkeys((*on_nodes, *_related(PodInfo(pod), removable))))[:_MOST_PODS_COMBINED]
+    ordered = sorted(removable, key=lambda info: _cost(state, info))
+    sizes = range(1, len(enough) if enough else len(ordered) + 1)
+    tries = chain.from_iterable(combinations(ordered, size) for size in sizes)
+    budget = min(_MOST_TRIED, _MOST_WORK // max(len(state.node_names()), 1))
+    return next((victims for victims in islice(tries, budget) if _is_enough(state, pod, victims)), None)
+
+
+def _needs_other_pods(pod: Pod) -> bool:
+    """Returns True if the pod has required affinity or spread constraints.
+
+    For such a pod, the removal of a few pods may help although the removal of more pods does not.
+    """
+    return bool(PodInfo(pod).required_affinity or pod.spec.topology_spread_constraints)
+
+
+def _is_enough(state: ClusterState, pod: Pod, victims: Pods) -> bool:
+    with state.engine.suppose(remove=victims):
+        return bool(state.engine.feasible(pod))
+
+
+def _protected(state: ClusterState, victims: Pods) -> bool:
+    """Returns True if a PodDisruptionBudget would not allow all these evictions."""
+    for budget in {budget.key: budget for info in victims for budget in state.budgets_of(info)}.values():
+        covered = sum(budget.key in {each.key for each in state.budgets_of(info)} for info in victims)
+        if covered > budget.status.disruptions_allowed:
+            return True
+    return False
+
+
+def _cost(state: ClusterState, info: PodInfo) -> tuple[bool, int, str]:
+    return _protected(state, [info]), info.priority, info.pod.key
+
+
+def _candidate_cost(candidate: Candidate) -> tuple[int, int, int, int, str]:
+    """Returns a sort key that puts the cheapest candidate first.
+
+    It compares the number of victims that are pinned to the node (such as a DaemonSet's pods), then the number of
+    violated budgets, then the number of victims, then the sum of their priorities.
+    """
+    pinned = sum(is_pinned(info.pod) for info in candidate.victims)
+    priorities = sum(info.priority for info in candidate.victims)
+    return pinned, candidate.num_pdb_violations, len(candidate.victims), priorities, candidate.node
