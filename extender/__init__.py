@@ -26,7 +26,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from extender.devices.policies.device_nodes import DeviceAsk, DeviceNodes
+    from extender.devices.device_nodes import DeviceAsk, DeviceNodes
     from extender.engine import Decision
     from extender.errors import ExtenderError
     from extender.framework.permit import Wait, WaitingPod
@@ -160,7 +160,7 @@ __all__ = [
 ]
 
 _NAMES = {
-    "extender.devices.policies.device_nodes": ("DeviceAsk", "DeviceNodes"),
+    "extender.devices.device_nodes": ("DeviceAsk", "DeviceNodes"),
     "extender.engine": ("Decision",),
     "extender.errors": ("ExtenderError",),
     "extender.framework.permit": ("Wait", "WaitingPod"),

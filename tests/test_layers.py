@@ -198,7 +198,9 @@ DOOR = {
 }
 BESIDE_THE_DOOR = {
     "extender.offline.experiment": {
+        "extender.devices.device_nodes",
         "extender.devices.policies",
+        "extender.devices.typical_pods",
         "extender.framework.policy_fields",
         "extender.plugins.device_scoring",
         "extender.plugins.users",

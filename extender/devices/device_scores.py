@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from extender.devices.device_columns import NO_SLOT, DeviceColumns
+from extender.devices.device_nodes import WHOLE, Bools, DeviceAsk, DeviceNodes, Ints
 from extender.devices.device_requests import ClaimsToAllocate, RequestData
-from extender.devices.policies.device_nodes import WHOLE, Bools, DeviceAsk, DeviceNodes, Ints
-from extender.devices.policies.policy import MAX_SCORE, NEVER, BestPolicy, Weighted, best_devices, total
+from extender.devices.policies import MAX_SCORE, NEVER, BestPolicy, Weighted, best_devices, total
 from extender.table.labels import Rows
 
 _MOST_STEPS = 8

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 from extender.devices.device_columns import DeviceColumns
+from extender.devices.device_nodes import WHOLE
 from extender.devices.device_requests import claim_data
 from extender.devices.device_scores import Step, steps_of
 from extender.devices.pod_claims import (
@@ -18,8 +19,7 @@ from extender.devices.pod_claims import (
     sharing_group,
     with_requests,
 )
-from extender.devices.policies.device_nodes import WHOLE
-from extender.devices.policies.typical_pods import Kind, TypicalPods, most_frequent
+from extender.devices.typical_pods import Kind, TypicalPods, most_frequent
 from extender.framework.status import Refusal
 from extender.model.devices import DeviceClass, ResourceClaim
 from extender.table import PodInfo, Table

@@ -12,7 +12,7 @@ from typing import Any
 from extender.devices.allocations import devices_of
 from extender.devices.device import Amounts, DeviceID, PoolDevice, qualified
 from extender.devices.device_requests import quantity_of
-from extender.devices.policies.typical_pods import most_frequent
+from extender.devices.typical_pods import most_frequent
 from extender.engine.decision import Chosen
 from extender.framework.topology import ZONE
 from extender.model.devices import DeviceRequestAllocationResult, ResourceClaim, ResourceSlice

@@ -9,7 +9,7 @@ import pytest
 
 from extender.devices.device_requests import claim_data
 from extender.devices.device_scores import steps_of
-from extender.devices.policies.typical_pods import TypicalPods
+from extender.devices.typical_pods import TypicalPods
 from extender.engine.decide import SchedulingCycle
 from extender.engine.decision import Chosen
 from extender.errors import ConfigurationError

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from extender.devices.policies.device_nodes import DeviceAsk, DeviceNodes
-from extender.devices.policies.policy import Choice
-from extender.devices.policies.typical_pods import TypicalPods
+from extender.devices.device_nodes import DeviceAsk, DeviceNodes
+from extender.devices.policies import Choice
+from extender.devices.typical_pods import TypicalPods
 from extender.engine.decide import SchedulingCycle
 from extender.engine.decision import Chosen
 from extender.framework.profile import Profile, WeightedPriority

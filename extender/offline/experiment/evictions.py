@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from extender.devices.policies.device_nodes import DeviceAsk, DeviceNodes
-from extender.devices.policies.policy import Choice, DeviceChooser
+from extender.devices.device_nodes import DeviceAsk, DeviceNodes
+from extender.devices.policies import Choice, DeviceChooser
 from extender.offline.experiment.specification import Arrival
 
 _MOST_EVICTED = 4

@@ -8,9 +8,8 @@ from itertools import count
 
 import numpy as np
 
-from extender.devices.policies.catalog import PowerModel
-from extender.devices.policies.device_nodes import DeviceAsk, DeviceNodes
-from extender.devices.policies.policy import Choice, DeviceChooser
+from extender.devices.device_nodes import DeviceAsk, DeviceNodes
+from extender.devices.policies import Choice, DeviceChooser, PowerModel
 from extender.offline.answers import Documented
 from extender.offline.experiment.claims import ClaimChooser
 from extender.offline.experiment.evictions import DeviceMoves, PlacedPod, RunningPod, RunningPods

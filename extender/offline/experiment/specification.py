@@ -16,10 +16,9 @@ import numpy as np
 import yaml
 from pydantic import Field, model_validator
 
-from extender.devices.policies.catalog import POLICIES
-from extender.devices.policies.device_nodes import WHOLE, DeviceAsk, DeviceNodes, Ints
-from extender.devices.policies.policy import DeviceChooser, Weighted
-from extender.devices.policies.typical_pods import TypicalPods
+from extender.devices.device_nodes import WHOLE, DeviceAsk, DeviceNodes, Ints
+from extender.devices.policies import POLICIES, DeviceChooser, Weighted
+from extender.devices.typical_pods import TypicalPods
 from extender.errors import ConfigurationError, MalformedInput
 from extender.framework.policy_fields import Strict
 from extender.offline.experiment.claims import KUBE_SCHEDULER, ClaimChooser

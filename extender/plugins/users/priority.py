@@ -11,8 +11,8 @@ from typing import ParamSpec, TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.devices.policies.device_nodes import DeviceAsk, DeviceNodes, Ints
-from extender.devices.policies.policy import DevicePolicy, UserPolicy
+from extender.devices.device_nodes import DeviceAsk, DeviceNodes, Ints
+from extender.devices.policies import DevicePolicy, UserPolicy
 from extender.errors import DeadlineExceeded
 from extender.framework.plugin import SCORE
 from extender.framework.rules import MAX_SCORE, Priority, RowScorer, Scorer

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from extender.devices.policies.device_nodes import DeviceAsk, DeviceNodes
-from extender.devices.policies.policy import Choice
+from extender.devices.device_nodes import DeviceAsk, DeviceNodes
+from extender.devices.policies import Choice
 from extender.errors import ConfigurationError
 from extender.offline.experiment.evictions import RunningPod, RunningPods
 from extender.offline.experiment.specification import Arrival

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from extender.devices.policies.catalog import FirstFit
-from extender.devices.policies.device_nodes import DeviceAsk, DeviceNodes
-from extender.devices.policies.policy import DeviceChooser, Weighted
+from extender.devices.device_nodes import DeviceAsk, DeviceNodes
+from extender.devices.policies import DeviceChooser, FirstFit, Weighted
 from extender.offline.experiment.evictions import DeviceMoves, PlacedPod
 
 SMALL = DeviceAsk(cpu=1, milli=300, count=1)

@@ -12,7 +12,7 @@ import pytest
 from extender import DeviceAsk, DeviceNodes, device_priority, predicate
 from extender.app.policies import PolicyTrial
 from extender.cache.cache import Cache
-from extender.devices.policies.policy import NEVER
+from extender.devices.policies import NEVER
 from extender.errors import ConfigurationError
 from extender.framework.find_fit import score
 from extender.framework.profile import Profile, Profiles

@@ -22,7 +22,7 @@ from extender import (
     queue_sort,
     reserve,
 )
-from extender.devices.policies.device_nodes import DeviceAsk, DeviceNodes
+from extender.devices.device_nodes import DeviceAsk, DeviceNodes
 from extender.errors import BindingFailed, RuleUnanswered
 from extender.framework.permit import NO_PERMITS
 from extender.model.node import Node

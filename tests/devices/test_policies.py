@@ -12,19 +12,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender import Cluster
-from extender.devices.policies.catalog import (
+from extender.devices.device_nodes import DeviceAsk, DeviceNodes
+from extender.devices.policies import (
     FGD,
+    NEVER,
     POLICIES,
     PWR,
     BestFit,
+    Choice,
     CpuBalance,
+    DeviceChooser,
+    DevicePolicy,
     GpuClustering,
     GpuPacking,
     LeastAllocated,
+    UserPolicy,
+    Weighted,
 )
-from extender.devices.policies.device_nodes import DeviceAsk, DeviceNodes
-from extender.devices.policies.policy import NEVER, Choice, DeviceChooser, DevicePolicy, UserPolicy, Weighted
-from extender.devices.policies.typical_pods import TypicalPods, kind_of, most_frequent
+from extender.devices.typical_pods import TypicalPods, kind_of, most_frequent
 from extender.snapshots.objects import to_pod
 from tests.builders import make_node, make_pod
 

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from extender.devices.policies.device_nodes import (
+from extender.devices.device_nodes import (
     MOST_DEVICES,
     WHOLE,
     Bools,
