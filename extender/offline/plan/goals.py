@@ -26,9 +26,8 @@ from extender.offline.answers import Documented
 from extender.offline.claims import precomputed, replica_infos
 from extender.offline.manifests.templates import Workload, required_workload
 from extender.offline.plan.attempts import Findings, SearchLimits, movers_on
-from extender.offline.plan.movable import KeepRules, obstacle
 from extender.offline.plan.search import search
-from extender.offline.plan.trial import PlanTrial, settle
+from extender.offline.plan.trial import KeepRules, PlanTrial, obstacle, settle
 from extender.offline.state import ClusterState
 from extender.offline.what_if.capacity import admitted_templates, copies_of, copy_of_gang, gangs_of
 from extender.offline.what_if.scenario import selected_nodes

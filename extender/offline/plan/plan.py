@@ -19,10 +19,9 @@ from extender.offline.plan import solver
 from extender.offline.plan.attempts import MOST_MOVES, SEARCH_SECONDS, Findings, Progress, SearchLimits
 from extender.offline.plan.goals import MOST_ROOM, Room, empty, make_room, nodes_to_choose_from, shape_of
 from extender.offline.plan.model import UNREACHABLE
-from extender.offline.plan.movable import KeepRules, keeping_nothing, rules_of
 from extender.offline.plan.script import script
 from extender.offline.plan.search import search
-from extender.offline.plan.trial import Move
+from extender.offline.plan.trial import KeepRules, Move, keeping_nothing, rules_of
 from extender.offline.remarks import remarks_on
 from extender.offline.state import ClusterState
 from extender.offline.what_if.scenario import check_names, created_pods

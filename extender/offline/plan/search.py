@@ -27,7 +27,7 @@ from random import Random
 import numpy as np
 
 from extender.offline.explain.pod_terms import with_cordon
-from extender.offline.plan import movable, solver
+from extender.offline.plan import solver
 from extender.offline.plan.arithmetic import Packing, Rooms, cheapest, least_moves, least_with_homes
 from extender.offline.plan.attempts import (
     MOST_ORDERS,
@@ -41,7 +41,7 @@ from extender.offline.plan.attempts import (
 )
 from extender.offline.plan.model import RelaxedProblem
 from extender.offline.plan.solver import Solution, Solver, Unsolved, part_of
-from extender.offline.plan.trial import DirectedMove, settle
+from extender.offline.plan.trial import DirectedMove, KeepRules, obstacle, settle
 from extender.offline.state import ClusterState
 from extender.runtime.clock import INTERRUPTIONS, Clock
 from extender.table import PodInfo
@@ -72,7 +72,7 @@ def search(
     state: ClusterState,
     waiting: Sequence[str],
     created: Sequence[PodInfo],
-    rules: movable.KeepRules,
+    rules: KeepRules,
     limits: SearchLimits,
     clock: Clock,
     seed: int = 0,
@@ -96,7 +96,7 @@ class _Search:
         state: ClusterState,
         waiting: Sequence[str],
         created: Sequence[PodInfo],
-        rules: movable.KeepRules,
+        rules: KeepRules,
         limits: SearchLimits,
         clock: Clock,
         seed: int,
@@ -202,7 +202,7 @@ class _Search:
         """Collects the pods that have to leave the nodes to empty; returns why one of them cannot leave."""
         leaving = movers_on(self._base, self._emptied)
         for info in leaving:
-            reason = movable.obstacle(info, self._base, self._rules)
+            reason = obstacle(info, self._base, self._rules)
             if reason is not None:
                 return f"pod {info.pod.key} stays on {info.pod.node_name} because it {reason}"
         self._leaving = [info.pod.key for info in _largest_first(leaving, self._base)]
@@ -213,7 +213,7 @@ class _Search:
         for info in sorted(self._base.infos.values(), key=lambda each: each.pod.key):
             if not info.pod.node_name or not self._base.has_node(info.pod.node_name) or info.pod.key in self._leaving:
                 continue
-            reason = movable.obstacle(info, self._base, self._rules)
+            reason = obstacle(info, self._base, self._rules)
             if reason is None:
                 self._movable[info.pod.key] = info
             else:

@@ -13,8 +13,7 @@ from extender.offline.explain.pod_terms import with_cordon
 from extender.offline.manifests.templates import Workload
 from extender.offline.plan.attempts import Score, Side
 from extender.offline.plan.goals import shape_of
-from extender.offline.plan.movable import KeepRules, obstacle
-from extender.offline.plan.trial import MoveRefused, PlanTrial, settle
+from extender.offline.plan.trial import KeepRules, MoveRefused, PlanTrial, obstacle, settle
 from extender.offline.replicas import is_pinned
 from extender.offline.state import ClusterState
 from extender.offline.what_if.result import balance_of

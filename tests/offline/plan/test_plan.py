@@ -14,10 +14,9 @@ from extender.errors import ConfigurationError, UnknownPod
 from extender.offline.explain.terminal import summary
 from extender.offline.plan import solver
 from extender.offline.plan.goals import Room
-from extender.offline.plan.movable import KARPENTER_ANNOTATION
 from extender.offline.plan.plan import as_text
 from extender.offline.plan.plan import plan as find_plan
-from extender.offline.plan.trial import MoveRefused, PlanTrial
+from extender.offline.plan.trial import KARPENTER_ANNOTATION, MoveRefused, PlanTrial
 from extender.offline.what_if.simulation import Placement
 from extender.runtime.clock import ManualClock
 from tests.builders import (

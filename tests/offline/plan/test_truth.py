@@ -12,8 +12,8 @@ from extender import Cluster
 from extender.offline.manifests.templates import required_workload
 from extender.offline.plan.attempts import Score, SearchLimits
 from extender.offline.plan.goals import empty, make_room, shape_of
-from extender.offline.plan.movable import KeepRules
 from extender.offline.plan.search import search
+from extender.offline.plan.trial import KeepRules
 from extender.runtime.clock import ManualClock
 from tests.builders import make_pod
 from tests.offline.plan.generated import (
