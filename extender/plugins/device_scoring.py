@@ -18,9 +18,8 @@ from extender.devices.allocations import FITS, FindBest
 from extender.devices.best_devices import BestDevices
 from extender.devices.device_columns import EVERY_DRIVER, DeviceColumns, DeviceResource
 from extender.devices.device_nodes import WHOLE, Ints
-from extender.devices.device_scores import Step, score_rows, steps_of
+from extender.devices.device_scores import PodKinds, Step, score_rows, steps_of
 from extender.devices.pod_claims import NodeClaims, NodeGroup, PodDeviceClaims, pod_device_claims
-from extender.devices.pod_kinds import PodKinds
 from extender.devices.policies import POLICIES, USERS_OF_TYPICAL_PODS, Weighted
 from extender.devices.typical_pods import Kind, TypicalPods
 from extender.errors import MalformedQuantity
