@@ -23,8 +23,8 @@ from extender.groups.decision import with_reason
 from extender.groups.group_preemption import GroupPreemption, IdleClaims, Prefer, preempt_for_group
 from extender.model.meta import Object
 from extender.model.pod import Pod
-from extender.plugins.default_preemption import NAME as PREEMPTION
 from extender.plugins.gang_scheduling import NAME as GANG_SCHEDULING
+from extender.plugins.registry import DEFAULT_PREEMPTION
 from extender.plugins.volume_binding import bound, selected
 from extender.runtime.ports import NominatedNode, Nominating
 from extender.table import PodInfo, Table, Trial
@@ -140,7 +140,7 @@ def with_reasons(decision: GroupDecision, preemption: GroupPreemption, idle: Idl
         return decision
     reason = f"pod group preemption: {preemption.text}"
     if preemption.is_error:
-        text = f'error in "{PREEMPTION}" PodGroupPostFilter plugins: {reason}'
+        text = f'error in "{DEFAULT_PREEMPTION}" PodGroupPostFilter plugins: {reason}'
         return replace(decision, status=GroupStatus.ERROR, reasons=(text,))
     return with_reason(decision, reason)
 

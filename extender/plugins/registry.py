@@ -1,18 +1,23 @@
 """Lists the in-tree plugins in the order of the default profile, and builds that profile.
 
+DefaultPreemption has no module: its arguments and events are here, and `extender.preemption` searches for the victims.
+
 Source: upstream plugins/registry.go, apis/config/v1/default_plugins.go, with the default feature gates of v1.37.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Annotated, Any, Literal, Self
 
+from pydantic import Field, model_validator
+
+from extender.framework.cluster_events import Action, Resource
 from extender.framework.plugin import PRE_ENQUEUE, Arguments, Plugin, Registry
-from extender.framework.profile import Profile, WeightedPriority
-from extender.framework.queueing_hints import EVERYTHING, Interests
+from extender.framework.policy_fields import Percentage
+from extender.framework.profile import CandidateLimits, Profile, WeightedPriority
+from extender.framework.queueing_hints import EVERYTHING, Interest, Interests, never
 from extender.plugins import (
-    default_preemption,
     device_scoring,
     dynamic_resources,
     gang_scheduling,
@@ -38,6 +43,25 @@ from extender.plugins.users.priority import CustomPriority
 from extender.table.features import Behaviours
 
 DEFAULT_SCHEDULER = "default-scheduler"
+DEFAULT_PREEMPTION = "DefaultPreemption"
+
+
+class DefaultPreemptionArgs(Arguments):
+    kind: Literal["DefaultPreemptionArgs"] = "DefaultPreemptionArgs"
+    min_candidate_nodes_percentage: Percentage = 10
+    """Preemption considers at least this percentage of the nodes."""
+    min_candidate_nodes_absolute: Annotated[int, Field(ge=0, le=2**31 - 1)] = 100
+    """Preemption considers at least this number of nodes."""
+
+    @model_validator(mode="after")
+    def _not_both_zero(self) -> Self:
+        if not self.min_candidate_nodes_percentage and not self.min_candidate_nodes_absolute:
+            raise ValueError("minCandidateNodesPercentage and minCandidateNodesAbsolute cannot both be 0")
+        return self
+
+    @property
+    def limits(self) -> CandidateLimits:
+        return CandidateLimits(self.min_candidate_nodes_percentage, self.min_candidate_nodes_absolute)
 
 
 def _without_rules(name: str, *points: str, default: bool = True) -> Plugin[Arguments]:
@@ -61,7 +85,13 @@ _PLUGINS: tuple[Plugin[Any], ...] = (
     pod_topology_spread.PLUGIN,
     inter_pod_affinity.PLUGIN,
     dynamic_resources.PLUGIN,
-    default_preemption.PLUGIN,
+    Plugin(
+        DEFAULT_PREEMPTION,
+        DefaultPreemptionArgs,
+        points=frozenset(("preEnqueue", "postFilter")),
+        # `never` wakes no pod: when victims leave, the plugins that refused the pod wake it.
+        interests=Interests((Interest(Resource.ASSIGNED_POD, Action.DELETE, never),)),
+    ),
     node_resources.BALANCED_ALLOCATION,
     image_locality.PLUGIN,
     _without_rules("DefaultBinder", "bind"),

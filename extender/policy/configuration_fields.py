@@ -19,8 +19,8 @@ from extender.framework.plugin import PERMIT, RESERVE
 from extender.framework.policy_fields import NonNegative, Percentage, Positive, Strict, duration, duration_seconds
 from extender.framework.rules import NO_REFUSAL, Check, Predicate, RowCheck
 from extender.framework.status import Refusal
-from extender.plugins.default_preemption import NAME as PREEMPTION
 from extender.plugins.gang_scheduling import NAME as GANG_SCHEDULING
+from extender.plugins.registry import DEFAULT_PREEMPTION
 from extender.policy.extenders import ExtenderSpec
 from extender.policy.faults import Faults
 from extender.table import PodInfo, Table
@@ -299,7 +299,7 @@ def refuse_other_versions(
         for path, part in parts:
             if part.percentage_of_placements_to_score is not None:
                 faults.add(f"{path}percentageOfPlacementsToScore", what)
-    name, point, times = (GANG_SCHEDULING, PERMIT, "since") if is_known else (PREEMPTION, RESERVE, "before")
+    name, point, times = (GANG_SCHEDULING, PERMIT, "since") if is_known else (DEFAULT_PREEMPTION, RESERVE, "before")
     for index, profile in enumerate(spec.profiles):
         path, plugins = f"profiles[{index}].plugins", profile.plugins
         if plugins.placement_feasible is not None and not is_known:

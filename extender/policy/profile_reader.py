@@ -25,14 +25,12 @@ from extender.framework.plugin import (
 from extender.framework.profile import RESERVING, CandidateLimits, Profile, WeightedPriority
 from extender.framework.rules import Predicate, QueueSort
 from extender.model.kinds import ADMISSION_KINDS, KINDS, Kind, custom_kind
-from extender.plugins.default_preemption import NAME as PREEMPTION
-from extender.plugins.default_preemption import DefaultPreemptionArgs
 from extender.plugins.device_scoring import NAME as DEVICE_SCORING
 from extender.plugins.device_scoring import POLICY_NAMES, DeviceScoring, DeviceScoringArgs
 from extender.plugins.dynamic_resources import DynamicResourcesFilter
 from extender.plugins.gang_scheduling import NAME as GANG_SCHEDULING
 from extender.plugins.node_resources_fit import NAME as FIT
-from extender.plugins.registry import DEFAULT_SCHEDULER
+from extender.plugins.registry import DEFAULT_PREEMPTION, DEFAULT_SCHEDULER, DefaultPreemptionArgs
 from extender.plugins.users.priority import DEVICE_POLICY
 from extender.policy.configuration_fields import (
     ALL,
@@ -357,7 +355,7 @@ class _ProfileReader:
         if DEVICE_POLICY in plugin.others:
             self._faults.add(place, f"{name} is a device policy; name it in the policies of {DEVICE_SCORING}")
             return False
-        if point != MULTI_POINT and not plugin.extends(point) and (name, point) != (PREEMPTION, RESERVE):
+        if point != MULTI_POINT and not plugin.extends(point) and (name, point) != (DEFAULT_PREEMPTION, RESERVE):
             self._faults.add(place, f"{name} does not implement the extension point {point}")
             return False
         self._plugins[name] = plugin
@@ -532,7 +530,7 @@ class _ProfileReader:
             elif plugin.default and (running or name in ALWAYS_RUNNING):
                 for point in points:
                     # DefaultPreemption may be disabled at postFilter; then there is no preemption.
-                    if point not in running and (name, point) != (PREEMPTION, POST_FILTER):
+                    if point not in running and (name, point) != (DEFAULT_PREEMPTION, POST_FILTER):
                         yield f"{self._path}.plugins: {name} cannot be disabled at {point}" + (
                             " alone; disable it by multiPoint" if running else ""
                         )
@@ -543,8 +541,8 @@ class _ProfileReader:
         return any(plugin.name == GANG_SCHEDULING for plugin in self._sets[MULTI_POINT].merged_into(by_gate).enabled)
 
     def _preemption(self) -> CandidateLimits | None:
-        enabled = PREEMPTION in self._running(POST_FILTER)
-        arguments = self._arguments_of(PREEMPTION) if enabled else None
+        enabled = DEFAULT_PREEMPTION in self._running(POST_FILTER)
+        arguments = self._arguments_of(DEFAULT_PREEMPTION) if enabled else None
         return arguments.limits if isinstance(arguments, DefaultPreemptionArgs) else None
 
     def _arguments_of(self, name: str) -> BaseModel | None:

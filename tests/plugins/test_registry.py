@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from extender.plugins.default_preemption import DefaultPreemptionArgs
-from extender.plugins.registry import IN_TREE
+from extender.plugins.registry import IN_TREE, DefaultPreemptionArgs
 
 POINTS = [
     "preEnqueue",
