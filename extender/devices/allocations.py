@@ -32,10 +32,9 @@ from extender.devices.allocator import (
     remaining_counters,
 )
 from extender.devices.cel.device_selectors import SelectorError, compilation_fault, kind_reader, matches
-from extender.devices.device import PoolDevice, PoolID
 from extender.devices.device_requests import AllocationError, ClaimsToAllocate, RequestData, claim_data
 from extender.devices.device_totals import POOLS, AllocatedState, ClassTotals, Expressions, expressions_of
-from extender.devices.inventory import INVENTORIES, Inventories, PoolView, Views
+from extender.devices.inventory import INVENTORIES, Inventories, PoolDevice, PoolID, PoolView, Views
 from extender.framework.status import Code
 from extender.model.devices import DeviceClass, ResourceClaim
 from extender.model.quantity import INT64_MAX, NANO, nano

@@ -21,7 +21,6 @@ from itertools import count
 from typing import NamedTuple
 
 from extender.devices.cel.device_selectors import SelectorError, matches
-from extender.devices.device import Amounts, CounterKey, DeviceID, PoolDevice, PoolID
 from extender.devices.device_requests import (
     AllocationError,
     AttributeValue,
@@ -32,7 +31,7 @@ from extender.devices.device_requests import (
     has_room,
 )
 from extender.devices.device_totals import AllocatedState
-from extender.devices.inventory import PoolView, Views
+from extender.devices.inventory import Amounts, CounterKey, DeviceID, PoolDevice, PoolID, PoolView, Views
 from extender.model.devices import DeviceTaint, DeviceToleration
 from extender.runtime.clock import NO_DEADLINE, Deadline
 

@@ -14,12 +14,11 @@ from typing import NamedTuple
 import numpy as np
 
 from extender.devices.allocator import UNTIMED, Allocator, DeviceResults, Search
-from extender.devices.device import PoolDevice
 from extender.devices.device_columns import DeviceColumns, Layout
 from extender.devices.device_nodes import WHOLE, DeviceAsk, Ints
 from extender.devices.device_requests import AllocationError, ClaimsToAllocate, RequestData
 from extender.devices.device_totals import AllocatedState
-from extender.devices.inventory import Views
+from extender.devices.inventory import PoolDevice, Views
 from extender.devices.policies import Weighted
 
 _BUDGET = 200

@@ -17,11 +17,20 @@ import numpy as np
 from extender.devices.allocations import Devices, devices_of
 from extender.devices.allocator import consumed_amounts, keeps_away, remaining_counters
 from extender.devices.cel.device_selectors import SelectorError, matches
-from extender.devices.device import Amounts, CounterKey, DeviceID, PoolDevice, qualified
 from extender.devices.device_nodes import MOST_DEVICES, WHOLE, DeviceNodes, Ints
 from extender.devices.device_requests import AllocationError, RequestData
 from extender.devices.device_totals import AllocatedState
-from extender.devices.inventory import INVENTORIES, NO_DEVICES, PoolView, Views
+from extender.devices.inventory import (
+    INVENTORIES,
+    NO_DEVICES,
+    Amounts,
+    CounterKey,
+    DeviceID,
+    PoolDevice,
+    PoolView,
+    Views,
+    qualified,
+)
 from extender.model.quantity import nano
 from extender.table import Table
 from extender.table.journal import BEGINNING, RESOURCES, Cursor

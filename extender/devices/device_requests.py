@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from extender.devices.cel.values import Semver
-from extender.devices.device import Amounts, PoolDevice, qualified
+from extender.devices.inventory import Amounts, PoolDevice, qualified
 from extender.model.devices import (
     ALL,
     EXACT_COUNT,

@@ -15,9 +15,8 @@ import msgspec
 import numpy as np
 
 from extender.devices.cel.device_selectors import SelectorError, matches
-from extender.devices.device import Amounts, DeviceID, PoolDevice, PoolID, qualified
 from extender.devices.device_nodes import MOST_DEVICES
-from extender.devices.inventory import Pool
+from extender.devices.inventory import Amounts, DeviceID, Pool, PoolDevice, PoolID, qualified
 from extender.framework.node_selectors import nodes_in_selector
 from extender.model.devices import (
     EXTENDED_RESOURCE_CLAIM_ANNOTATION,

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from extender.devices.allocations import devices_of
-from extender.devices.device import Amounts, DeviceID, PoolDevice, qualified
 from extender.devices.device_requests import quantity_of
+from extender.devices.inventory import Amounts, DeviceID, PoolDevice, qualified
 from extender.devices.typical_pods import most_frequent
 from extender.engine.decision import Chosen
 from extender.framework.topology import ZONE

@@ -14,8 +14,8 @@ import numpy as np
 from extender.devices.allocations import devices_of
 from extender.devices.allocator import keeps_away
 from extender.devices.cel.device_selectors import matching
-from extender.devices.device import PoolDevice
 from extender.devices.device_requests import RequestData, claim_data
+from extender.devices.inventory import PoolDevice
 from extender.devices.pod_claims import PodDeviceClaims, pod_device_claims
 from extender.framework.node_selectors import nodes_in_term, nodes_with_labels, required_node_selector
 from extender.framework.topology import summed_by_domain

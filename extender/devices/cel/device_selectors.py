@@ -31,7 +31,7 @@ from extender.devices.cel.syntax import (
     parse,
 )
 from extender.devices.cel.values import EvaluationError, Quantity, Semver, type_name
-from extender.devices.device import PoolDevice
+from extender.devices.inventory import PoolDevice
 from extender.model.devices import Device, DeviceAttribute
 from extender.runtime.clock import NO_DEADLINE, Deadline
 

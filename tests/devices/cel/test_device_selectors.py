@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from extender.devices.cel import device_selectors
 from extender.devices.cel.device_selectors import SelectorError, matches
 from extender.devices.cel.values import Semver
-from extender.devices.device import PoolDevice
+from extender.devices.inventory import PoolDevice
 from extender.errors import DeadlineExceeded
 from extender.model.devices import Device, DeviceAttribute, ResourceSlice
 from extender.runtime.clock import Deadline, ManualClock
