@@ -1,7 +1,6 @@
-"""Binds pods at the API server, and writes what a binding needs first.
+"""Binds pods at the API server, and writes what a binding needs first: ResourceClaims, and the volumes of claims.
 
-This is allocations and reservations of ResourceClaims, and the volumes of claims. Source: upstream
-DynamicResources.bindClaim, volumeBinder.bindAPIUpdate.
+Source: upstream DynamicResources.bindClaim, volumeBinder.bindAPIUpdate.
 """
 
 from __future__ import annotations
