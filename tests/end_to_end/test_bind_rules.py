@@ -83,6 +83,7 @@ def fills_both_gpus(control_plane: ControlPlane) -> None:
     assert shares(control_plane) == {"0": 2, "1": 2}
 
 
+@pytest.mark.slow
 def test_the_loop_shares_gpus_before_and_after_a_restart(
     control_plane: ControlPlane, start_scheduler: StartScheduler, tmp_path: Path
 ) -> None:

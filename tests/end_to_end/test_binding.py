@@ -29,6 +29,7 @@ POINT = "scheduler_framework_extension_point_duration_seconds_count"
 PROFILE = 'profile="default-scheduler",status="Success"'
 
 
+@pytest.mark.slow
 def test_bindings_keep_to_the_rate_of_the_policy_and_the_first_pod_is_measured(
     control_plane: ControlPlane, start_scheduler: StartScheduler, tmp_path: Path
 ) -> None:
@@ -50,6 +51,7 @@ def test_bindings_keep_to_the_rate_of_the_policy_and_the_first_pod_is_measured(
             assert wait_until(partial(is_count, sample, count)), point
 
 
+@pytest.mark.slow
 def test_a_bind_that_hangs_is_logged_while_it_hangs(
     control_plane: ControlPlane, start_scheduler: StartScheduler, tmp_path: Path
 ) -> None:

@@ -129,6 +129,7 @@ def _filled(value: Any) -> Any:
     return [_filled(item) for item in value] if isinstance(value, list) else value
 
 
+@pytest.mark.slow
 def test_our_own_extender_decides_and_binds(
     control_plane: ControlPlane,
     start_scheduler: StartScheduler,
@@ -153,7 +154,9 @@ def test_our_own_extender_decides_and_binds(
         assert ours.metric("scheduler_preemption_attempts_total") >= 1
 
 
-@pytest.mark.parametrize("names", [pytest.param(True, id="names"), pytest.param(False, id="whole nodes")])
+@pytest.mark.parametrize(
+    "names", [pytest.param(True, id="names"), pytest.param(False, id="whole nodes", marks=pytest.mark.slow)]
+)
 def test_pods_wait_for_an_extender_that_is_not_there_and_for_no_other(
     control_plane: ControlPlane,
     start_scheduler: StartScheduler,

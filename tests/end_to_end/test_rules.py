@@ -66,6 +66,7 @@ def test_kube_scheduler_tries_a_pod_again_that_the_rule_wakes(
         assert wait_until(lambda: placed(control_plane) == {"p": "n"})
 
 
+@pytest.mark.slow
 def test_the_loop_tries_a_pod_again_that_the_rule_wakes(
     control_plane: ControlPlane, start_scheduler: StartScheduler, licensed: Path
 ) -> None:
@@ -92,6 +93,7 @@ def is_refused_by_the_gate(control_plane: ControlPlane) -> bool:
     return "the gate is closed" in condition(control_plane, "p").get("message", "")
 
 
+@pytest.mark.slow
 def test_a_webhook_reads_its_rules_again_at_sighup(
     control_plane: ControlPlane, start_extender: StartExtender, gated: Path
 ) -> None:
@@ -220,6 +222,7 @@ def test_gangs_wait_in_bind_under_kube_scheduler(
         whole_gangs_are_bound(control_plane)
 
 
+@pytest.mark.slow
 def test_gangs_wait_in_the_loop(control_plane: ControlPlane, start_scheduler: StartScheduler, gangs: Path) -> None:
     with start_scheduler("--policy", str(gangs)):
         whole_gangs_are_bound(control_plane)

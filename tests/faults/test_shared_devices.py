@@ -37,7 +37,7 @@ from tests.stock.build import Binaries
 from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until
 
-KILLS = 100 if os.environ.get("FAULTS") else 2
+KILLS = 100 if os.environ.get("FAULTS") else 3
 NODES, DEVICES, GIB = 2 * KILLS, 8, 80
 """Each node has this many devices of this much memory."""
 SETTLE_SECONDS = 120 + 5 * KILLS
@@ -48,7 +48,7 @@ ATTEMPTS = [
     for result in ("scheduled", "unschedulable")
 ]
 
-pytestmark = [pytest.mark.stock, pytest.mark.timeout(300 + 60 * KILLS)]
+pytestmark = [pytest.mark.stock, pytest.mark.slow, pytest.mark.timeout(300 + 60 * KILLS)]
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ def _of_annotations(pod: Object) -> list[tuple[str, str, int]]:
     return [] if index is None else [(pod["spec"].get("nodeName", ""), index, int(limits[MEMORY]))]
 
 
-@pytest.mark.parametrize("form", ["claims", pytest.param("annotations", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("form", ["claims", "annotations"])
 def test_no_share_is_given_away_twice_whenever_the_loop_dies(form: str, plane: ControlPlane, loop: Lives) -> None:
     plane.client.create(make_device_class("gpu", f'device.driver == "{DRIVER}"'))
     plane.client.create_many(obj for number in range(NODES) for obj in a_node(number))

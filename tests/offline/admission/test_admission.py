@@ -67,6 +67,7 @@ def test_the_api_server_answers_as_we_do(control_plane: ControlPlane) -> None:
     assert [each for each in found if each[1]] == []
 
 
+@pytest.mark.slow
 @pytest.mark.stock
 def test_the_api_server_answers_about_groups_and_claims_as_we_do(tmp_path: Path) -> None:
     cases = list(companions.cases())
