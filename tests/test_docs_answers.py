@@ -11,8 +11,6 @@ import pytest
 
 from tests.cli.commands import extender
 
-pytestmark = pytest.mark.thorough
-
 ROOT = Path(__file__).parents[1]
 PAGES = ("why-pending", "what-if", "plan", "compare", "page", "record-and-replay", "scripting")
 APP = """

@@ -13,8 +13,6 @@ from tests.group_conformance.cases import KINDS, PREEMPTION_TREES, kind_of
 from tests.group_conformance.replay import differences
 from tests.stock.build import NEXT_MINOR
 
-pytestmark = pytest.mark.thorough
-
 
 @pytest.fixture(scope="module")
 def by_kind() -> dict[str, list[Object]]:
