@@ -20,7 +20,7 @@ from extender.devices.device_columns import EVERY_DRIVER, DeviceColumns, DeviceR
 from extender.devices.device_nodes import WHOLE, Ints
 from extender.devices.device_scores import PodKinds, Step, score_rows, steps_of
 from extender.devices.pod_claims import NodeClaims, NodeGroup, PodDeviceClaims, pod_device_claims
-from extender.devices.policies import POLICIES, USERS_OF_TYPICAL_PODS, Weighted
+from extender.devices.policies import POLICIES, USERS_OF_TYPICAL_PODS, DevicePolicy, Weighted
 from extender.devices.typical_pods import Kind, TypicalPods
 from extender.errors import MalformedQuantity
 from extender.framework.plugin import Arguments, Plugin
@@ -135,6 +135,7 @@ class DeviceScoring:
         state = table.reader(_States).of(self)
         if not state.columns.has_devices:
             return None
+        state.begin(pod)
         claims = pod_device_claims(pod, table)
         if isinstance(claims, PodDeviceClaims):
             score = partial(self._score_claims, state, claims, table)
@@ -176,6 +177,8 @@ class DeviceScoring:
         if self.takes_first_fit:
             return None
         state = table.reader(_States).of(self)
+        if pod is not state.pod:
+            state.begin(pod)
         parts, resources = state.parts(), _resources(pod)
         return lambda claims, views, allocated: BestDevices(
             claims, views, allocated, state.columns, row, resources, parts
@@ -207,15 +210,29 @@ def _first_fit(columns: DeviceColumns, group: NodeGroup, rows: Rows) -> Callable
 
 
 class _State:
-    """The columns and policies of one DeviceScoring for a table."""
+    """The columns and policies of one DeviceScoring for a table.
+
+    Attributes:
+        pod: the pod that `begin` was called for last.
+    """
 
     def __init__(self, scoring: DeviceScoring, table: Table) -> None:
         self.columns = DeviceColumns(table, scoring.resources)
+        self.pod: PodInfo | None = None
+        self._table = table
         self._given = scoring.policies
-        self._users = {rule.name: rule.on(table) for rule in scoring.users_rules}
+        self._users_rules = scoring.users_rules
+        self._users: dict[str, DevicePolicy] = {}
         self._kinds = PodKinds(table, self.columns) if scoring.typical_pods is None else None
         self._typical = TypicalPods(dict(scoring.typical_pods or ()))
         self._parts: list[Weighted] = []
+
+    def begin(self, pod: PodInfo) -> None:
+        """Lets users' policies that failed for another pod run again."""
+        self.pod = pod
+        if self._users_rules:
+            self._users = {rule.name: rule.on(self._table) for rule in self._users_rules}
+            self._parts = []
 
     def parts(self) -> Sequence[Weighted]:
         """Returns the policies, with the typical pods of now."""

@@ -271,20 +271,18 @@ class Experiment:
 
     def policy(self, text: str, seed: int) -> list[Weighted]:
         """Returns the weighted policies of an entry of `policies`."""
-        made = []
-        for weight, name in _parts(text, text, Faults()):
-            users = _users_policy(name, text, Faults())
-            made.append(Weighted(users.policy if users else POLICIES[name](self.typical_pods, seed), weight))
-        return made
+        return [
+            Weighted(part.users.policy if part.users else POLICIES[part.name](self.typical_pods, seed), part.weight)
+            for part in _parts(text, text, Faults())
+        ]
 
     def chooser(self, nodes: DeviceNodes, text: str, seed: int) -> DeviceChooser | ClaimChooser:
         """Returns what places pods on these nodes under an entry of `policies`."""
         if self.spec.devices == "columns":
             return DeviceChooser(nodes, self.policy(text, seed))
         parts = _claim_parts(text, text, Faults())
-        return ClaimChooser(
-            nodes, [(name, weight) for weight, name in parts], self.typical_pods, _users_policies(parts)
-        )
+        users_rules = tuple(part.users for part in parts if part.users)
+        return ClaimChooser(nodes, [(part.name, part.weight) for part in parts], self.typical_pods, users_rules)
 
     @cached_property
     def _digest_of_files(self) -> str:
@@ -292,7 +290,7 @@ class Experiment:
 
     def key(self, policy: str, seed: int) -> str:
         """Returns a name for all that a run depends on: equal names, equal results."""
-        own = [_source_digest(users) for users in _users_policies(_parts(policy, policy, Faults()))]
+        own = [_source_digest(part.users) for part in _parts(policy, policy, Faults()) if part.users]
         if self.spec.devices == "claims":
             policy = f"claims: {policy}"
         arrivals = self.spec.arrivals.model_dump()
@@ -300,8 +298,16 @@ class Experiment:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def _parts(text: str, path: str, faults: Faults, ours: Sequence[str] = tuple(POLICIES)) -> Sequence[tuple[int, str]]:
-    """Returns (weight, name) for each part of a sum such as `FGD+2*PWR`; adds a fault for each that is wrong."""
+class _Part(NamedTuple):
+    """One part of a sum of policies; `users` is None for our own policies."""
+
+    weight: int
+    name: str
+    users: CustomDevicePriority | None = None
+
+
+def _parts(text: str, path: str, faults: Faults, ours: Sequence[str] = tuple(POLICIES)) -> Sequence[_Part]:
+    """Returns the parts of a sum such as `FGD+2*PWR`; adds a fault for each that is wrong."""
     parts = []
     for part in text.split("+"):
         digits, star, name = part.strip().rpartition("*")
@@ -309,32 +315,25 @@ def _parts(text: str, path: str, faults: Faults, ours: Sequence[str] = tuple(POL
         if not 1 <= weight <= 100:
             faults.add(path, f"expected a weight from 1 to 100 before *, got {digits.strip()!r}")
         name = name.strip()
+        users = None
         if name not in POLICIES:
-            _users_policy(name, path, faults, ours)
+            users = _users_policy(name, path, faults, ours)
         elif name not in ours:
             faults.add(path, f"devices: claims has no policy {name}")
-        parts.append((weight, name))
+        parts.append(_Part(weight, name, users))
     return parts
 
 
-def _claim_parts(text: str, path: str, faults: Faults) -> Sequence[tuple[int, str]]:
+def _claim_parts(text: str, path: str, faults: Faults) -> Sequence[_Part]:
     """Does the same as `_parts` for policies of DeviceScoring; `kube-scheduler` stands alone."""
-    return [(1, text)] if text == KUBE_SCHEDULER else _parts(text, path, faults, POLICY_NAMES)
+    return [_Part(1, text)] if text == KUBE_SCHEDULER else _parts(text, path, faults, POLICY_NAMES)
 
 
-def _users_policy(
-    name: str, path: str, faults: Faults, ours: Sequence[str] = POLICY_NAMES
-) -> CustomDevicePriority | None:
-    """Returns the user's policy of this name; None for our own names, and with a fault for unknown ones."""
-    if name in POLICIES:
-        return None
+def _users_policy(name: str, path: str, faults: Faults, ours: Sequence[str]) -> CustomDevicePriority | None:
+    """Returns the user's policy of this name; None, with a fault, if there is none."""
     plugin = Library().find_device_policy(name, path, faults, ours)
     arguments = plugin and faults.read(plugin.arguments, {}, f"{path}: {name}")
     return plugin.others[DEVICE_POLICY](arguments) if plugin and arguments else None
-
-
-def _users_policies(parts: Sequence[tuple[int, str]]) -> tuple[CustomDevicePriority, ...]:
-    return tuple(filter(None, (_users_policy(name, name, Faults()) for _, name in parts)))
 
 
 def _source_digest(users: CustomDevicePriority) -> str:

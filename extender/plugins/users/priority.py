@@ -187,18 +187,19 @@ class CustomDevicePriority(CustomRule):
         return UserPolicy(self.name, BoundFunction(self.decorated.function, self.given), self.normalise)
 
     def on(self, table: Table) -> DevicePolicy:
-        """Returns the policy for decisions on the table: with their deadline, and outliving its own errors."""
+        """Returns the policy for one pod on the table: with the decision's deadline, and outliving its own errors."""
         return _Guarded(self, self.policy, table)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Guarded:
-    """A user's policy that scores 0 if it fails, as far as the process ignores that."""
+    """A user's policy that scores 0 for the rest of its pod once it has failed, as far as the process ignores that."""
 
     rule: CustomDevicePriority
     policy: UserPolicy
     table: Table
     repeats: bool = True
+    has_failed: bool = False
 
     @property
     def name(self) -> str:
@@ -209,7 +210,7 @@ class _Guarded:
         return self.policy.rescales
 
     def score(self, nodes: DeviceNodes, ask: DeviceAsk) -> Ints:
-        if not self.rule.is_left_out:
+        if not self.has_failed and not self.rule.is_left_out:
             try:
                 deadline = self.rule.host.limited(self.table.deadline)
                 return self.rule.answer_of(partial(self.policy.score, nodes, ask), deadline)
@@ -218,4 +219,5 @@ class _Guarded:
                     raise
             except BaseException as error:
                 self.rule.report(error)
+        self.has_failed = True
         return np.zeros(len(nodes.free), np.int64)

@@ -121,6 +121,16 @@ def test_a_running_process_reports_a_policy_that_fails_and_decides_without_it() 
     assert {*host.recorded} == {(f"{HERE}:broken", "ZeroDivisionError")}
 
 
+def test_a_policy_that_fails_is_reported_once_a_pod() -> None:
+    """The policy is asked about each share of the claim, on all nodes and on the chosen one."""
+    host = Remembered()
+    profile = profile_with(only("broken"), host=host)
+    table = table_of(*TWO_NODES, memory_claim("c", "5Gi", "5Gi"))
+    for pods in range(1, 4):
+        chosen_for(POD, table, profile)
+        assert host.recorded == [(f"{HERE}:broken", "ZeroDivisionError")] * pods
+
+
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
