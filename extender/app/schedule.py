@@ -23,7 +23,7 @@ from extender.app.housekeeping import (
     prepare,
 )
 from extender.app.loop import Loop, LoopRules, compose_loop, cycles_of, extenders_of, sent_whole
-from extender.app.upkeep import Setup, revive_tickers, set_up, upkeep_of
+from extender.app.upkeep import Setup, Upkeep, revive_tickers
 from extender.app.writers import Writers
 from extender.cache.cache import Cache
 from extender.cache.expiry import Expiry
@@ -106,7 +106,7 @@ class SchedulerProcess:
         self._scheduling = False
         self._metrics = metrics = SchedulerMetrics(clock, product_version())
         self._failures = TaskFailures(metrics.set_aside)
-        self._setup = setup = set_up("schedule", settings, metrics, clock, stopping, self._record_reload)
+        self._setup = setup = Setup("schedule", settings, metrics, clock, stopping, self._record_reload)
         metrics.follow(setup.features.behaviours)
         self._extenders = extenders_of(setup.policy.extenders)
         self._random = random = setup.observation.random(seed)
@@ -118,7 +118,7 @@ class SchedulerProcess:
         self._cache = cache
         self._feed = feed
         profiles = self._rules.profiles
-        self.upkeep = upkeep_of(setup, cache, feed, profiles, lambda: _prepare(cache, feed), self._adopt, self._follow)
+        self.upkeep = Upkeep(setup, cache, feed, profiles, lambda: _prepare(cache, feed), self._adopt, self._follow)
         self._client = KubeClient(credentials_of(settings.access), metrics.requested)
         self._writers = self._create_writers()
         self._loop = self._create_loop()

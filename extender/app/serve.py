@@ -28,7 +28,7 @@ from extender.app.housekeeping import (
 )
 from extender.app.observation import check_places
 from extender.app.policies import policy_of, refuse_changes, unreserves_of, watched
-from extender.app.upkeep import revive_tickers, set_up, upkeep_of
+from extender.app.upkeep import Setup, Upkeep, revive_tickers
 from extender.app.writers import PreemptionWriters
 from extender.cache.cache import Cache
 from extender.cache.expiry import Expiry
@@ -147,7 +147,7 @@ class WebhookProcess:
         clock = SystemClock()
         unsettled = writes.take_over()
         self.metrics = Metrics(clock, product_version())
-        setup = set_up("serve", settings, self.metrics, clock, threading.Event())
+        setup = Setup("serve", settings, self.metrics, clock, threading.Event())
         cache = create_cache(settings, clock, self.metrics, setup.features, setup.observation.changes)
         feed = factory(cache, self.metrics, clock, writes, CacheEvidence(cache), setup.features)
         self._setup = setup
@@ -155,7 +155,7 @@ class WebhookProcess:
         self._cache = cache
         self._feed = feed
         self._profiles = Profiles(setup.policy.profiles, setup.features)
-        self.upkeep = upkeep_of(
+        self.upkeep = Upkeep(
             setup, cache, feed, self._profiles, lambda: _prepare(cache, feed, unsettled), self._adopt, self._follow
         )
         self._refused = RefusedPods(cache, self._profiles, clock, settings.activate_after_seconds, setup.limit)

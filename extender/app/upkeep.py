@@ -15,7 +15,7 @@ import faulthandler
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from math import inf
 from typing import NamedTuple
@@ -49,7 +49,7 @@ from extender.model.extender_config import DEFAULT_TIMEOUT_SECONDS
 from extender.policy.policy import Policy, parsed
 from extender.runtime import process
 from extender.runtime.clock import Clock, TimeLimit
-from extender.runtime.threads import HangingCalls, LastingThread, Ticker
+from extender.runtime.threads import HangingCalls, Ticker
 from extender.table.features import FeatureGates
 from extender.verbs.verb import SECONDS as CONFIRMATION_SECONDS
 from extender.web.access import CONFIGZ, SIMULATE
@@ -81,11 +81,11 @@ class Readiness:
         return None
 
 
-@dataclass(frozen=True, slots=True)
 class Setup:
     """The parts of a process that are created before its cache.
 
     Attributes:
+        settings: name the version of Kubernetes that is followed.
         stopping: set when the process must end.
         limit: the time limit of each decision, for calls, the loop and pages alike.
         hanging: observes all binds and all calls of users' rules, and logs those that take too long.
@@ -94,86 +94,101 @@ class Setup:
         is_version_chosen: True if a user has chosen the version of Kubernetes, in the settings or in the policy.
     """
 
-    command: Command
-    settings: Settings
-    metrics: Metrics
-    clock: Clock
-    stopping: threading.Event
-    limit: TimeLimit
-    observation: Observation
-    reload: PolicyReload
-    hanging: HangingCalls
-    policy: Policy
-    features: FeatureGates
-    is_version_chosen: bool
+    def __init__(
+        self,
+        command: Command,
+        settings: Settings,
+        metrics: Metrics,
+        clock: Clock,
+        stopping: threading.Event,
+        policy_reloaded: PolicyReloaded = lambda _faults: None,
+    ) -> None:
+        """Reads the policy, asks the cluster for its version, and prepares the recording.
+
+        Raises:
+            ConfigurationError, OSError: the policy, the credentials or the recording cannot be used.
+        """
+        self.command: Command = command
+        self.metrics = metrics
+        self.clock = clock
+        self.stopping = stopping
+        self.hanging = HangingCalls(clock)
+        self.reload = PolicyReload(settings, metrics, policy_reloaded, clock, self.hanging)
+        self.policy = self.reload.read()
+        self.is_version_chosen = (settings.chosen_version or self.policy.features.choices.version) is not None
+        self.settings = settings = version_to_follow(settings, self.policy)
+        self.observation = Observation(settings, command, metrics, clock)
+        self.limit = TimeLimit(clock, settings.decision_seconds)
+        self.features = parsed(settings.feature_gates, self.policy.features, settings.chosen_version)
 
 
-def set_up(
-    command: Command,
-    settings: Settings,
-    metrics: Metrics,
-    clock: Clock,
-    stopping: threading.Event,
-    policy_reloaded: PolicyReloaded = lambda _faults: None,
-) -> Setup:
-    """Reads the policy, asks the cluster for its version, prepares the recording, and returns the Setup.
-
-    The settings of the Setup name the version of Kubernetes that is followed.
-
-    Raises:
-        ConfigurationError, OSError: the policy, the credentials or the recording cannot be used.
-    """
-    hanging = HangingCalls(clock)
-    reload = PolicyReload(settings, metrics, policy_reloaded, clock, hanging)
-    policy = reload.read()
-    is_version_chosen = (settings.chosen_version or policy.features.choices.version) is not None
-    settings = version_to_follow(settings, policy)
-    observation = Observation(settings, command, metrics, clock)
-    return Setup(
-        command,
-        settings,
-        metrics,
-        clock,
-        stopping,
-        TimeLimit(clock, settings.decision_seconds),
-        observation,
-        reload,
-        hanging,
-        policy,
-        parsed(settings.feature_gates, policy.features, settings.chosen_version),
-        is_version_chosen,
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class Upkeep:
-    """Fills the cache of a process and keeps it correct, between `start` and `stop`. `upkeep_of` creates it.
+    """Fills the cache of a process and keeps it correct, between `start` and `stop`.
 
     Attributes:
-        tickers: all periodic background tasks, including `comparing` and `reloading`.
+        tickers: all periodic background tasks, including those that `compare` and `read_policy_again` wake.
     """
 
-    setup: Setup
-    cache: Cache
-    feed: ClusterFeed
-    profiles: Profiles
-    readiness: Readiness
-    staleness: Staleness
-    comparer: Comparer
-    version: FollowedVersion
-    announcement: LastingThread
-    comparing: Ticker
-    reloading: Ticker
-    tickers: tuple[Ticker, ...]
+    def __init__(
+        self,
+        setup: Setup,
+        cache: Cache,
+        feed: ClusterFeed,
+        profiles: Profiles,
+        prepare: Callable[[], None],
+        adopt: Adopt,
+        follow: Callable[[FeatureGates], None],
+    ) -> None:
+        """Lets the metrics observe the cache.
+
+        Args:
+            prepare: called once, when the cache is filled for the first time.
+            adopt: puts a changed policy in force.
+            follow: makes decisions follow another version of Kubernetes.
+        """
+        settings, metrics = setup.settings, setup.metrics
+        metrics.observe(lambda: asdict(cache.size()), feed.leading)
+        self.setup = setup
+        self.cache = cache
+        self.feed = feed
+        self.profiles = profiles
+        self._readiness = Readiness(feed.missing, prepare)
+        self._staleness = Staleness(metrics.staleness, settings.max_staleness_seconds)
+        self._comparer = Comparer(cache, feed.lister, metrics, setup.stopping.wait)
+        self._announcement = announcement(setup.command, settings, profiles.all, setup.features)
+        trial = PolicyTrial(setup.command, cache, profiles, setup.clock, settings.decision_seconds)
+
+        def adopt_if_tried(policy: Policy, text: str) -> None:
+            trial.check(policy)
+            adopt(policy, text)
+
+        def follow_and_record(features: FeatureGates) -> None:
+            follow(features)
+            setup.observation.version_changed(features.version)
+
+        self.version = FollowedVersion(settings, setup.policy, follow_and_record, is_chosen=setup.is_version_chosen)
+        ticker = partial(Ticker, on_error=metrics.task_failed)
+        self._comparing = ticker("comparer", COMPARE_SECONDS, self.if_ready(lambda: compare(self._comparer)))
+        self._reloading = ticker("policy", POLICY_SECONDS, lambda: setup.reload.look(adopt_if_tried))
+        self.tickers = (
+            self._comparing,
+            self._reloading,
+            ticker("memory", process.GIVE_BACK_SECONDS, process.give_back),
+            ticker("collector", process.COLLECT_SECONDS, process.collect_young),
+            ticker("kubernetes version", VERSION_SECONDS, self.version.look),
+            ticker("hanging calls", HOUSEKEEPING_SECONDS, setup.hanging.log),
+            ticker("rule calls", HOUSEKEEPING_SECONDS, RuleCalls(setup.clock, metrics).look),
+            ticker("repair", REPAIR_SECONDS, lambda: relist_interrupted(cache, feed.lister)),
+        )
 
     def start(self) -> None:
         limit_process()
         warn(self.setup.settings)
         self.setup.observation.start()
-        self.announcement.start()
+        self._announcement.start()
         self.feed.start()
         for ticker in self.tickers:
-            if ticker is not self.reloading or self.setup.settings.policy is not None:
+            if ticker is not self._reloading or self.setup.settings.policy is not None:
                 ticker.start()
 
     def stop(self, timeout_seconds: float) -> None:
@@ -182,17 +197,17 @@ class Upkeep:
         for ticker in self.tickers:
             ticker.stop(timeout_seconds)
         faulthandler.cancel_dump_traceback_later()
-        self.announcement.stop(timeout_seconds)
+        self._announcement.stop(timeout_seconds)
         self.setup.observation.stop()
 
     def compare(self) -> None:
         """Requests a comparison of the cache with the API server. A signal handler may call it."""
-        self.comparing.wake()
+        self._comparing.wake()
 
     def read_policy_again(self) -> None:
         """Requests that the policy is read again. A signal handler may call it."""
         self.setup.reload.request()
-        self.reloading.wake()
+        self._reloading.wake()
 
     def revive(self) -> list[str]:
         """Restarts threads that have ended; returns their names."""
@@ -200,14 +215,14 @@ class Upkeep:
 
     def private_pages(self) -> PrivatePages:
         """Returns the pages and actions that only this machine and clients with a certificate may use."""
-        setup, waiting_for = self.setup, self.readiness.waiting_for
+        setup, waiting_for = self.setup, self._readiness.waiting_for
         pages = {
             CONFIGZ: configz(lambda: self.version.settings, setup.command),
             DUMP: when_ready(lambda: dump(self.cache), waiting_for),
             **live_pages(self.cache, self.profiles, waiting_for, setup.limit),
             **setup.observation.pages,
         }
-        actions = {COMPARE: when_ready(self.comparer.compare, waiting_for), LOG_LEVEL: change_log_level}
+        actions = {COMPARE: when_ready(self._comparer.compare, waiting_for), LOG_LEVEL: change_log_level}
         if not setup.settings.simulate:
             return PrivatePages(pages, actions)
         simulate = simulation_handler(self.cache, self.profiles, waiting_for, setup.limit)
@@ -215,7 +230,7 @@ class Upkeep:
 
     def if_ready(self, action: Callable[[], object]) -> Callable[[], object]:
         """Returns a function that calls `action` if the cache is filled, and otherwise does nothing."""
-        return _if_ready(self.readiness, action)
+        return lambda: action() if self._readiness.waiting_for() is None else None
 
     def leading(self) -> bool:
         """Returns True if this process leads, or if there is no election."""
@@ -223,9 +238,9 @@ class Upkeep:
 
     def own_obstacles(self) -> Mapping[str, str | None]:
         """Returns, for each readiness check except the lease, the reason why it fails; None if the check passes."""
-        cache = self.readiness.waiting_for()
+        cache = self._readiness.waiting_for()
         settling = self.feed.settling() if cache is None else None
-        return {"cache": cache, "settling": settling, "watches": self.staleness.waiting_for()}
+        return {"cache": cache, "settling": settling, "watches": self._staleness.waiting_for()}
 
     def waiting_for(self) -> Mapping[str, str | None]:
         """Returns for each check the reason why this process must not schedule yet; None if the check passes."""
@@ -233,73 +248,9 @@ class Upkeep:
         return {**self.own_obstacles(), **self.feed.waiting_for()}
 
 
-def upkeep_of(
-    setup: Setup,
-    cache: Cache,
-    feed: ClusterFeed,
-    profiles: Profiles,
-    prepare: Callable[[], None],
-    adopt: Adopt,
-    follow: Callable[[FeatureGates], None],
-) -> Upkeep:
-    """Creates the object that keeps the cache filled and correct, and lets the metrics observe the cache.
-
-    Args:
-        prepare: called once, when the cache is filled for the first time.
-        adopt: puts a changed policy in force.
-        follow: makes decisions follow another version of Kubernetes.
-    """
-    settings, metrics = setup.settings, setup.metrics
-    metrics.observe(lambda: asdict(cache.size()), feed.leading)
-    readiness = Readiness(feed.missing, prepare)
-    ticker = partial(Ticker, on_error=metrics.task_failed)
-    comparer = Comparer(cache, feed.lister, metrics, setup.stopping.wait)
-    comparing = ticker("comparer", COMPARE_SECONDS, _if_ready(readiness, lambda: compare(comparer)))
-    trial = PolicyTrial(setup.command, cache, profiles, setup.clock, settings.decision_seconds)
-
-    def adopt_if_tried(policy: Policy, text: str) -> None:
-        trial.check(policy)
-        adopt(policy, text)
-
-    def follow_and_record(features: FeatureGates) -> None:
-        follow(features)
-        setup.observation.version_changed(features.version)
-
-    version = FollowedVersion(settings, setup.policy, follow_and_record, is_chosen=setup.is_version_chosen)
-    reloading = ticker("policy", POLICY_SECONDS, lambda: setup.reload.look(adopt_if_tried))
-    tickers = (
-        comparing,
-        reloading,
-        ticker("memory", process.GIVE_BACK_SECONDS, process.give_back),
-        ticker("collector", process.COLLECT_SECONDS, process.collect_young),
-        ticker("kubernetes version", VERSION_SECONDS, version.look),
-        ticker("hanging calls", HOUSEKEEPING_SECONDS, setup.hanging.log),
-        ticker("rule calls", HOUSEKEEPING_SECONDS, RuleCalls(setup.clock, metrics).look),
-        ticker("repair", REPAIR_SECONDS, lambda: relist_interrupted(cache, feed.lister)),
-    )
-    return Upkeep(
-        setup,
-        cache,
-        feed,
-        profiles,
-        readiness,
-        Staleness(metrics.staleness, settings.max_staleness_seconds),
-        comparer,
-        version,
-        announcement(setup.command, settings, profiles.all, setup.features),
-        comparing,
-        reloading,
-        tickers,
-    )
-
-
 def revive_tickers(tickers: Sequence[Ticker]) -> list[str]:
     """Restarts the tickers whose threads have ended; returns their names."""
     return [ticker.name for ticker in tickers if ticker.revive()]
-
-
-def _if_ready(readiness: Readiness, action: Callable[[], object]) -> Callable[[], object]:
-    return lambda: action() if readiness.waiting_for() is None else None
 
 
 _log = logging.getLogger(__name__)

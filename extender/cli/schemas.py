@@ -209,28 +209,10 @@ class ExperimentDocument(ExperimentResult, frozen=True):
     """`extender experiment`: policies that choose devices, compared on a trace."""
 
 
-_DOCUMENTS: tuple[type[Documented], ...] = (
-    ExplanationDocument,
-    GroupExplanationDocument,
-    ExplanationListDocument,
-    PendingPodsDocument,
-    DecisionsDocument,
-    SimulationDocument,
-    CapacityDocument,
-    PlanDocument,
-    ComparisonDocument,
-    ReplayDocument,
-    ReplayListDocument,
-    RuleTrialsDocument,
-    DiagnosisDocument,
-    QueueDocument,
-    CaseErrorDocument,
-    CertificatesDocument,
-    ReferenceDocument,
-    NodeUsageDocument,
-    ExperimentDocument,
-)
-SHAPES: Mapping[str, type[Documented]] = {shape.__name__.removesuffix("Document"): shape for shape in _DOCUMENTS}
+_SUFFIX = "Document"
+SHAPES: Mapping[str, type[Documented]] = {
+    name.removesuffix(_SUFFIX): shape for name, shape in [*globals().items()] if name.endswith(_SUFFIX)
+}
 """The shape of each kind, without apiVersion and kind."""
 _ATTRIBUTES = re.compile(r"^    (\w+(?:, \w+)*): (.+(?:\n {5,}.+)*)", re.MULTILINE)
 
@@ -274,8 +256,9 @@ def _completed(definition: Mapping[str, Any], answer: type[Documented]) -> dict[
         if name in meanings:
             properties[key]["description"] = meanings[name]
     required = definition["required"] if answer.__struct_config__.omit_defaults else list(properties)
-    if answer in _DOCUMENTS:
-        head = {"apiVersion": API_VERSION, "kind": answer.__name__.removesuffix("Document")}
+    kind = answer.__name__.removesuffix(_SUFFIX)
+    if SHAPES.get(kind) is answer:
+        head = {"apiVersion": API_VERSION, "kind": kind}
         properties = {**{key: {"const": value} for key, value in head.items()}, **properties}
         required = [*head, *required]
     completed = {**definition, "properties": properties, "required": required}

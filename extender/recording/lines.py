@@ -404,22 +404,10 @@ def from_digits(text: str) -> list[int]:
 
 def elements(line: Line) -> int:
     """Returns the number of list and dict entries in a line, because each takes memory beyond its text."""
-    match line:
-        case NodesLine():
-            return len(line.names)
-        case CallLine():
-            return len(line.outside) + len(line.refused) + len(line.unresolvable)
-        case AttemptLine():
-            return len(line.draws) + len(line.plugins) + len(line.victims)
-        case GroupLine():
-            return len(line.draws) + len(line.placed) + len(line.victims)
-        case PlanLine():
-            return len(line.draws) + len(line.placed)
-        case _:
-            return 0
+    values = (getattr(line, name) for name in line.__struct_fields__)
+    return sum(len(value) for value in values if isinstance(value, list | dict))
 
 
-_ENCODE = msgspec.json.Encoder().encode
 _WHOLE = tuple(WHOLE.values())
 
 
@@ -530,9 +518,11 @@ class LineEncoder:
             line.whole = request.node_names is None
             line.outside = self._outside(request, moment)
         elif line.pod != NULL:
-            line.request = msgspec.Raw(_ENCODE({node: _essence(victims) for node, victims in request.victims.items()}))
+            line.request = msgspec.Raw(
+                encode_line({node: _essence(victims) for node, victims in request.victims.items()})
+            )
         else:
-            line.request = msgspec.Raw(_ENCODE(request))
+            line.request = msgspec.Raw(encode_line(request))
         if isinstance(result, ExtenderFilterResult):
             line.refused = self._by_reason(result.failed_nodes)
             line.unresolvable = self._by_reason(result.failed_and_unresolvable_nodes)
@@ -579,7 +569,7 @@ class LineEncoder:
         tree = decision.tree
         line = GroupLine(
             at=head.at, moment=head.moment, group=_named(tree),
-            tree=msgspec.Raw(_ENCODE(_tree(tree))), draws=head.draws, message=decision.text,
+            tree=msgspec.Raw(encode_line(_tree(tree))), draws=head.draws, message=decision.text,
             failed=is_failed,
         )  # fmt: skip
         yield from self._ordering(line, head.order)
@@ -591,7 +581,7 @@ class LineEncoder:
         """Yields the lines that record filter's plan for a group."""
         line = PlanLine(
             at=head.at, moment=head.moment, number=plan.number, group=_named(request.tree),
-            tree=msgspec.Raw(_ENCODE(_tree(request.tree))), member=request.call.info.uid, draws=head.draws,
+            tree=msgspec.Raw(encode_line(_tree(request.tree))), member=request.call.info.uid, draws=head.draws,
             emptied=plan.is_emptied,
         )  # fmt: skip
         yield from self._ordering(line, head.order)
@@ -628,7 +618,7 @@ def _object(present: Current) -> Object | None:
 def _raw(obj: Object, redaction: Redaction | None = None) -> msgspec.Raw:
     """Returns the object as JSON, with the fields that a rule can read and no others."""
     obj = without_documents(obj)
-    return msgspec.Raw(_ENCODE(obj if redaction is None else redaction.redact(obj)))
+    return msgspec.Raw(encode_line(obj if redaction is None else redaction.redact(obj)))
 
 
 def _named(tree: Tree) -> str:

@@ -14,7 +14,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from prometheus_client import (
     CollectorRegistry,
@@ -104,7 +104,17 @@ class Metrics(Telemetry):
             sizes: returns the number of objects in the cache, {"nodes": 5000, "pods": 30000, "assumed_pods": 3}.
             leading: returns which leases this process holds.
         """
-        self.registry.register(_AtScrape(sizes, self.staleness, leading, self._version))
+        build = self._version, product_commit(), platform.python_version()
+
+        def collect() -> Iterator[GaugeMetricFamily]:
+            yield gauge(SERIES["extender_cache_size"], sizes())
+            yield gauge(SERIES["extender_watch_staleness_seconds"], self.staleness())
+            yield gauge(SERIES["extender_leader"], leading())
+            yield gauge(SERIES["leader_election_master_status"], leading())
+            yield gauge(SERIES["extender_gc_longest_pause_seconds"], {(): PAUSES.longest_seconds})
+            yield gauge(SERIES["extender_build_info"], {build: 1})
+
+        self.registry.register(AtScrape(collect))
 
     def render(self, accept: str) -> tuple[bytes, str]:
         """Returns all metrics in the format that the `Accept` header names, and the content type of that format."""
@@ -244,37 +254,24 @@ def _child(families: Mapping[str, Family], name: str, *labels: str) -> Family:
     return families[name].labels(*labels) if labels else families[name]
 
 
-class _AtScrape(Collector):
+class AtScrape(Collector):
     """Gauges whose values are computed at each scrape."""
 
-    def __init__(
-        self, sizes: Sizes, staleness: Callable[[], Mapping[str, float]], leading: Leading, version: str
-    ) -> None:
-        self._sizes = sizes
-        self._staleness = staleness
-        self._leading = leading
-        self._build = (version, product_commit(), platform.python_version())
+    def __init__(self, collect: Callable[[], Iterator[GaugeMetricFamily]]) -> None:
+        self._collect = collect
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        yield gauge(SERIES["extender_cache_size"], {(kind,): size for kind, size in self._sizes().items()})
-        yield gauge(
-            SERIES["extender_watch_staleness_seconds"], {(kind,): age for kind, age in self._staleness().items()}
-        )
-        leading: dict[tuple[str, ...], float] = {(name,): leads for name, leads in self._leading().items()}
-        yield gauge(SERIES["extender_leader"], leading)
-        yield gauge(SERIES["leader_election_master_status"], leading)
-        yield gauge(SERIES["extender_gc_longest_pause_seconds"], {(): PAUSES.longest_seconds})
-        yield gauge(SERIES["extender_build_info"], {self._build: 1})
+        return self._collect()
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
-        return iter(())  # registering the collector must not read the sizes, because the cache may not exist yet
+        return iter(())  # registering the collector must not read the values, which may not exist yet
 
 
-def gauge(series: Series, values: Mapping[tuple[str, ...], float]) -> GaugeMetricFamily:
-    """Returns the metric with one value for each tuple of label values."""
+def gauge(series: Series, values: Mapping[Any, float]) -> GaugeMetricFamily:
+    """Returns the metric with one value for each value of its label, or for each tuple of its labels' values."""
     family = GaugeMetricFamily(series.name, series.help, labels=series.labels)
     for labels, value in values.items():
-        family.add_metric(labels, value)
+        family.add_metric((labels,) if isinstance(labels, str) else labels, value)
     return family
 
 

@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
 
 from extender.runtime.clock import Clock
 from extender.scheduler.scheduler_ports import Attempt, GroupResult
 from extender.table.features import DEFAULT_FEATURES, Behaviours
 from extender.web.log import Traces, Work, inform
-from extender.web.metrics import BatchedNotifier, Metrics, gauge
+from extender.web.metrics import AtScrape, BatchedNotifier, Metrics, gauge
 from extender.web.series import ALL_SERIES, BEFORE_ENTITIES, SCHEDULER_SERIES, Series, as_in
 
 _log = logging.getLogger(__name__)
@@ -93,8 +92,14 @@ class SchedulerMetrics(Metrics):
 
     def observe_queue(self, waiting: Waiting) -> None:
         """Adds the gauges whose values the functions in `waiting` compute at each scrape."""
-        counted = waiting._replace(entities=lambda: self._entities(waiting.entities()))
-        self.registry.register(_QueueAtScrape(counted, self._series["scheduler_queued_entities"]))
+
+        def collect() -> Iterator[GaugeMetricFamily]:
+            yield gauge(SCHEDULER_SERIES["scheduler_pending_pods"], waiting.pending())
+            yield gauge(self._series["scheduler_queued_entities"], self._entities(waiting.entities()))
+            yield gauge(SCHEDULER_SERIES["scheduler_unschedulable_pods"], waiting.refused())
+            yield gauge(SCHEDULER_SERIES["workqueue_depth"], waiting.tasks())
+
+        self.registry.register(AtScrape(collect))
 
     def _entities(self, found: Mapping[tuple[str, ...], int]) -> Mapping[tuple[str, ...], int]:
         counts = Counter[tuple[str, ...]]()
@@ -198,19 +203,3 @@ class SchedulerMetrics(Metrics):
         values = self._values(name, result=result, profile=profile, entity=entity)
         self._counter(name, *values).inc()
         self._histogram("scheduler_placement_evaluation_duration_seconds", *values).observe(seconds)
-
-
-class _QueueAtScrape(Collector):
-    def __init__(self, waiting: Waiting, queued_entities: Series) -> None:
-        self._waiting = waiting
-        self._queued_entities = queued_entities
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        waiting = self._waiting
-        yield gauge(SCHEDULER_SERIES["scheduler_pending_pods"], {(tier,): n for tier, n in waiting.pending().items()})
-        yield gauge(self._queued_entities, waiting.entities())
-        yield gauge(SCHEDULER_SERIES["scheduler_unschedulable_pods"], waiting.refused())
-        yield gauge(SCHEDULER_SERIES["workqueue_depth"], {(name,): n for name, n in waiting.tasks().items()})
-
-    def describe(self) -> Iterator[GaugeMetricFamily]:
-        return iter(())  # registering the collector must not read the queue, which may not exist yet
