@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePrivateKey, generate_private_key
@@ -35,8 +36,7 @@ class Pair:
     usage: Literal["server", "client"]
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(msgspec.Struct, frozen=True, rename="camel"):
     """A certificate in the printed table. `done` says what was done: "made", "renewed", "kept" or "trusted"."""
 
     file: str

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 import yaml
 
 from extender.cli.document_kinds import DocumentKind, headed
@@ -87,16 +88,12 @@ def certs(
             "note: once every server and client has this ca.crt, run --rotate-ca again to sign with the next one",
             err=True,
         )
-    certificates = [
-        {"file": row.file, "name": row.name, "signedBy": row.signed_by, "until": row.until, "done": row.done}
-        for row in rows
-    ]
     if secrets:
         click.echo(_secrets(directory, secrets, service.partition(".")[0]))
     elif output.is_text:
         _print(rows)
     else:
-        show(headed(DocumentKind.CERTIFICATES, {"certificates": certificates}), output)
+        show(headed(DocumentKind.CERTIFICATES, {"certificates": msgspec.to_builtins(rows)}), output)
 
 
 def _secrets(directory: Path, namespace: str, service: str) -> str:
@@ -122,5 +119,4 @@ def _secret(directory: Path, namespace: str, name: str, pair: str, authority: st
 
 def _print(rows: Sequence[Row]) -> None:
     head = ("FILE", "NAME", "SIGNED BY", "UNTIL", "DONE")
-    cells = [(row.file, row.name, row.signed_by, row.until, row.done) for row in rows]
-    say_lines(aligned([head, *cells], "   "))
+    say_lines(aligned([head, *map(msgspec.structs.astuple, rows)], "   "))

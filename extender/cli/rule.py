@@ -33,12 +33,7 @@ def {name}(pod: Pod, node: Node, *, label: str = "example.com/team") -> int:
     """Prefers nodes with the pod's own value. Returns a score from 0 to 100, higher is better."""
     return 100 if pod.labels.get(label) == node.labels.get(label) else 0
 '''
-_SKELETON = '''"""Rules for `extender serve --policy policy.yaml`; `extender rule test {name}.py` tries them."""
-
-from extender import Node, Pod, predicate, priority
-
-
-@predicate
+_PREDICATE = '''@predicate
 def {name}(pod: Pod, node: Node, *, label: str = "example.com/team") -> str | None:
     """Keeps pods with the label on nodes with the same value. Returns why a node is refused, None if it is not."""
     value = pod.labels.get(label)
@@ -51,21 +46,9 @@ def {name}(pod: Pod, node: Node, *, label: str = "example.com/team") -> str | No
 _IN_TREE = """
     # Beside `extender serve`, kube-scheduler runs the in-tree plugins. For other commands, remove the next line.
     multiPoint: {disabled: [{name: "*"}]}"""
-_POLICY = """apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-profiles:
-- schedulerName: default-scheduler
-  plugins:{in_tree}
-    filter:
-      enabled: [{{name: "{name}:{name}"}}]
-    score:
-      enabled: [{{name: "{name}:prefer_{name}", weight: 5}}]
-  pluginConfig:
-  - name: "{name}:{name}"
-    args: {{label: example.com/team}}
-"""
 _PER_NODE = ("predicate", "priority", "device_priority")
-_OTHERS: Mapping[str, tuple[str, str, str]] = {
+_KINDS: Mapping[str, tuple[str, str, str]] = {
+    "predicate": ("Node, Pod, predicate, priority", "filter", _PREDICATE),
     "priority": ("Node, Pod, priority", "score", _PRIORITY),
     "pre_enqueue": (
         "Pod, pre_enqueue",
@@ -148,28 +131,33 @@ def {name}(pod: Pod, node: Node, *, handle: Handle, label: str = "example.com/te
     ),
 }
 """Kind -> the names that the new file imports, the extension point in the policy, and the code of the rule."""
-_OTHER_FILE = '''"""A rule for `extender {command} --policy policy.yaml`; `extender rule test {name}.py` tries it."""
+_FILE_TEXT = '''"""{rules} for `extender {command} --policy policy.yaml`; `extender rule test {name}.py` tries {it}."""
 
 {mapping}from extender import {imports}
 
 
-{rule}'''
-_OTHER_POLICY = """apiVersion: kubescheduler.config.k8s.io/v1
+{code}'''
+_POLICY = """apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 profiles:
 - schedulerName: {scheduler}
   plugins:{in_tree}
     {point}:
-      enabled: [{{name: "{name}:{name}"}}]{disabled}
+      enabled: [{{name: "{name}:{name}"}}]{more}
   pluginConfig:
   - name: "{name}:{name}"
     args: {{label: example.com/team}}
 """
-_IN_SERVE = ("priority", "reserve", "permit", "bind", "pre_bind", "post_bind")
+_MORE = {
+    "predicate": '\n    score:\n      enabled: [{{name: "{name}:prefer_{name}", weight: 5}}]',
+    "queue_sort": "\n      disabled: [{{name: PrioritySort}}]",
+}
+"""Kind -> what the policy enables or disables besides the rule."""
+_IN_SERVE = ("predicate", "priority", "reserve", "permit", "bind", "pre_bind", "post_bind")
 # The new file uses these names itself, so no rule may have one of them.
 _TAKEN = {
     *dir(builtins),
-    *", ".join(("Mapping, predicate", *(each[0] for each in _OTHERS.values()))).split(", "),
+    *", ".join(("Mapping", *(imports for imports, _, _ in _KINDS.values()))).split(", "),
 }
 
 
@@ -188,7 +176,7 @@ def rule() -> None:
 )
 @click.option(
     "--kind",
-    type=click.Choice(("predicate", *_OTHERS)),
+    type=click.Choice(tuple(_KINDS)),
     default="predicate",
     show_default=True,
     help="kind of rule; predicate also writes a priority",
@@ -211,7 +199,7 @@ def new(name: str, folder: Path, kind: str) -> None:
         raise ConfigurationError([f"{name}: expected a Python identifier, such as team_nodes"])
     rule_text, policy_text = _texts(name, kind)
     texts = {folder / f"{name}.py": rule_text, folder / "policy.yaml": policy_text}
-    if kind == "predicate" or kind in _IN_SERVE:
+    if kind in _IN_SERVE:
         texts[folder / "kube-scheduler.yaml"] = SCHEDULER_CONFIGURATION.format(address="127.0.0.1:8888")
     existing = [str(path) for path in texts if path.exists()]
     if existing:
@@ -227,18 +215,15 @@ def new(name: str, folder: Path, kind: str) -> None:
 
 def _texts(name: str, kind: str) -> tuple[str, str]:
     """Returns the text of a Python file with a rule of this kind, and the text of a policy that enables the rule."""
-    if kind not in _OTHERS:
-        return _SKELETON.format(name=name), _POLICY.format(name=name, in_tree=_IN_TREE)
-    imports, point, rule_text = _OTHERS[kind]
+    imports, point, code = _KINDS[kind]
     command, scheduler = ("serve", "default-scheduler") if kind in _IN_SERVE else ("schedule", "extender")
     mapping = "from collections.abc import Mapping\n\n" if kind == "post_filter" else ""
-    disabled = "\n      disabled: [{name: PrioritySort}]" if kind == "queue_sort" else ""
-    in_tree = _IN_TREE if kind in _IN_SERVE else ""
+    rules, it = ("Rules", "them") if kind == "predicate" else ("A rule", "it")
+    in_tree, more = _IN_TREE if kind in _IN_SERVE else "", _MORE.get(kind, "").format(name=name)
+    code = code.format(name=name)
     return (
-        _OTHER_FILE.format(
-            command=command, name=name, mapping=mapping, imports=imports, rule=rule_text.format(name=name)
-        ),
-        _OTHER_POLICY.format(name=name, point=point, scheduler=scheduler, disabled=disabled, in_tree=in_tree),
+        _FILE_TEXT.format(rules=rules, it=it, command=command, name=name, mapping=mapping, imports=imports, code=code),
+        _POLICY.format(name=name, point=point, scheduler=scheduler, more=more, in_tree=in_tree),
     )
 
 
