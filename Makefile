@@ -138,7 +138,7 @@ lint: $(READY) ## ruff, mypy, vulture, and pip-audit, which may find no advisori
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/mypy examples
-	$(VENV)/bin/vulture extender tests/unused.py --ignore-decorators '@*.command*,@*.group*,@*_validator*'
+	$(VENV)/bin/vulture extender tests/unused.py --ignore-decorators '@*.command*,@*.group*,@*_validator*' --ignore-names '*Document'
 	$(VENV)/bin/python -m tests.advisories
 
 bench: $(READY) ## time decisions beside the stock scheduler's plugins, the verbs and the loop; about five minutes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:  # `extender reference` shows these without NumPy
@@ -36,23 +37,14 @@ _REQUEST_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0
 class Series:
     """One metric family. `name` is its name in queries, without the suffixes of a histogram."""
 
-    name: str
     kind: Literal["counter", "gauge", "histogram"]
-    labels: tuple[str, ...]
+    name: str
     help: str
+    labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
 
 
-def counter(name: str, help_text: str, *labels: str) -> Series:
-    return Series(name, "counter", labels, help_text)
-
-
-def gauge(name: str, help_text: str, *labels: str) -> Series:
-    return Series(name, "gauge", labels, help_text)
-
-
-def histogram(name: str, help_text: str, buckets: tuple[float, ...], *labels: str) -> Series:
-    return Series(name, "histogram", labels, help_text, buckets)
+counter, gauge, histogram = partial(Series, "counter"), partial(Series, "gauge"), partial(Series, "histogram")
 
 
 SERIES: Mapping[str, Series] = {
@@ -62,72 +54,69 @@ SERIES: Mapping[str, Series] = {
             "extender_verb_duration_seconds",
             "Seconds from a complete request to its answer, by verb and result: decided, passed, error, failed,"
             " unready, malformed.",
+            ("verb", "result"),
             _CALL_BUCKETS,
-            "verb",
-            "result",
         ),
         histogram(
             "extender_lock_wait_seconds",
             "Seconds for which a caller waited for the cache's lock.",
+            ("caller",),
             _WAIT_BUCKETS,
-            "caller",
         ),
-        counter("extender_refused_nodes_total", "Nodes refused, by the plugin that refused them.", "plugin"),
-        counter("extender_binds_total", "Binds by result: bound, already_bound, unfit, refused, unknown.", "result"),
-        counter("extender_group_plans_total", "Plans of pod groups for filter, by result: placed, refused.", "result"),
+        counter("extender_refused_nodes_total", "Nodes refused, by the plugin that refused them.", ("plugin",)),
+        counter("extender_binds_total", "Binds by result: bound, already_bound, unfit, refused, unknown.", ("result",)),
+        counter(
+            "extender_group_plans_total", "Plans of pod groups for filter, by result: placed, refused.", ("result",)
+        ),
         counter(
             "extender_group_plans_dropped_total",
             "Plans of pod groups that were dropped, by reason: asked_again, changed, node, bound_elsewhere, age.",
-            "reason",
+            ("reason",),
         ),
         counter(
             "extender_gang_binds_refused_total",
             "Binds of gang members that were refused because too few members could be bound together, by reason: "
             "unfit, timeout.",
-            "reason",
+            ("reason",),
         ),
-        gauge("extender_cache_size", "Objects in the cache: nodes, pods, assumed_pods.", "type"),
-        counter("extender_watch_events_total", "Watch events by kind and event type.", "kind", "event"),
+        gauge("extender_cache_size", "Objects in the cache: nodes, pods, assumed_pods.", ("type",)),
+        counter("extender_watch_events_total", "Watch events by kind and event type.", ("kind", "event")),
         counter(
             "extender_unreadable_objects_total",
             "Objects that are left out of the cache because they cannot be read.",
-            "kind",
+            ("kind",),
         ),
         counter(
             "extender_set_aside_total",
             "Unexpected errors about one object, with which the task went on without the object, by task. The log has"
             " them as `object set aside`.",
-            "task",
+            ("task",),
         ),
-        counter("extender_relists_total", "Times that a kind had to be listed again.", "kind"),
+        counter("extender_relists_total", "Times that a kind had to be listed again.", ("kind",)),
         counter(
             "extender_cache_differences_total",
             "Differences from the API server that were corrected in the cache. Kind Table: in values that are derived"
             " from the objects.",
-            "kind",
+            ("kind",),
         ),
         counter(
             "extender_dropped_writes_total",
             "Events and statuses that were dropped, because too many waited or the API server refused them repeatedly.",
-            "kind",
+            ("kind",),
         ),
         counter(
             "extender_not_recorded_total",
             "Changes and decisions that --record left out because they came too fast or were too large.",
-            "kind",
+            ("kind",),
         ),
-        counter("extender_rule_failures_total", "Pods for which a user's rule failed or hung.", "rule"),
+        counter("extender_rule_failures_total", "Pods for which a user's rule failed or hung.", ("rule",)),
         gauge(
             "extender_rule_calls_stuck",
             "Calls of users' rules that run on after their deadline and that the process could not end.",
         ),
-        counter("extender_rule_events_total", "The counters of users' rules (handle.count).", "rule", "name"),
+        counter("extender_rule_events_total", "The counters of users' rules (handle.count).", ("rule", "name")),
         histogram(
-            "extender_rule_values",
-            "The histograms of users' rules (handle.observe).",
-            _RULE_BUCKETS,
-            "rule",
-            "name",
+            "extender_rule_values", "The histograms of users' rules (handle.observe).", ("rule", "name"), _RULE_BUCKETS
         ),
         counter(
             "extender_preemption_victims_total",
@@ -136,7 +125,7 @@ SERIES: Mapping[str, Series] = {
         counter(
             "extender_policy_reloads_total",
             "Reads of the policy after the start, by result: success, or failure (the old policy then stays).",
-            "result",
+            ("result",),
         ),
         gauge(
             "extender_policy_last_reload_successful",
@@ -149,102 +138,97 @@ SERIES: Mapping[str, Series] = {
         gauge(
             "extender_watch_staleness_seconds",
             "Seconds since the cache was last confirmed to hold all objects of the kind as the API server does.",
-            "kind",
+            ("kind",),
         ),
         counter(
             "extender_rejected_requests_total",
             "Requests answered with a status of 400 or above, by status code.",
-            "code",
+            ("code",),
         ),
-        gauge("extender_leader", "1 while this process holds the lease and leads, else 0.", "name"),
-        gauge("leader_election_master_status", "The same as extender_leader, under client-go's name.", "name"),
+        gauge("extender_leader", "1 while this process holds the lease and leads, else 0.", ("name",)),
+        gauge("leader_election_master_status", "The same as extender_leader, under client-go's name.", ("name",)),
         counter(
             "rest_client_requests_total",
             "Requests to the API server by status code; the code <error> means that there was no answer.",
-            "code",
-            "method",
-            "host",
+            ("code", "method", "host"),
         ),
         histogram(
             "rest_client_request_duration_seconds",
             "Seconds until the API server's response headers arrived, by method.",
+            ("verb", "host"),
             _REQUEST_BUCKETS,
-            "verb",
-            "host",
         ),
         gauge(
             "extender_gc_longest_pause_seconds",
             "Seconds of the longest garbage collection of the last five to ten minutes; every call waits for it.",
         ),
-        gauge("extender_build_info", "Always 1; the labels describe the build.", "version", "commit", "python_version"),
+        gauge(
+            "extender_build_info", "Always 1; the labels describe the build.", ("version", "commit", "python_version")
+        ),
     )
 }
 
 SCHEDULER_SERIES: Mapping[str, Series] = {
     series.name: series
     for series in (
-        gauge("scheduler_pending_pods", "Waiting pods by queue: active, backoff, unschedulable, gated.", "queue"),
+        gauge("scheduler_pending_pods", "Waiting pods by queue: active, backoff, unschedulable, gated.", ("queue",)),
         counter(
             "scheduler_queue_incoming_pods_total",
             "Pods that entered a queue, by the event that brought them there.",
-            "queue",
-            "event",
+            ("queue", "event"),
         ),
         gauge(
             "scheduler_unschedulable_pods",
             "Waiting pods, by each plugin that refused them in their last attempt or keeps them gated.",
-            "plugin",
-            "profile",
+            ("plugin", "profile"),
         ),
         histogram(
             "scheduler_framework_extension_point_duration_seconds",
             "Seconds that an extension point took with all of its plugins: PreEnqueue, PreFilter, Filter, PostFilter,"
             " PreScore, Score, Reserve, Permit, PreBind, Bind, RankNodes. Bind and RankNodes are measured for each pod,"
             " the others for each hundredth. RankNodes, since Kubernetes 1.38, is for groups that look for victims.",
+            ("extension_point", "status", "profile"),
             _POINT_BUCKETS,
-            "extension_point",
-            "status",
-            "profile",
         ),
         histogram(
             "scheduler_plugin_execution_duration_seconds",
             "Seconds that a plugin took at an extension point: PreFilter, Filter, PreScore and Score (for all nodes"
             " together), Reserve, Permit, PreBind and Bind. Measured for every hundredth pod.",
+            ("plugin", "extension_point", "status"),
             _WAIT_BUCKETS,
-            "plugin",
-            "extension_point",
-            "status",
         ),
         gauge(
             "workqueue_depth",
             "What waits for a free thread: writes of statuses and events; pods whose bind (binds), reservations or"
             " PreBind rules (prebinds) have not begun; preemptions that have evicted nothing yet (preemptions).",
-            "name",
+            ("name",),
         ),
         counter(
             "scheduler_schedule_attempts_total",
             "Attempts to schedule a pod by result: scheduled, unschedulable, error.",
-            "result",
-            "profile",
+            ("result", "profile"),
         ),
         histogram(
             "scheduler_scheduling_attempt_duration_seconds",
             "Seconds from the moment when a pod leaves the queue until it is bound or back in the queue.",
+            ("result", "profile"),
             _ATTEMPT_BUCKETS,
-            "result",
-            "profile",
         ),
         histogram(
-            "scheduler_scheduling_algorithm_duration_seconds", "Seconds that one decision took.", _ATTEMPT_BUCKETS
+            "scheduler_scheduling_algorithm_duration_seconds",
+            "Seconds that one decision took.",
+            buckets=_ATTEMPT_BUCKETS,
         ),
         histogram(
-            "scheduler_pod_scheduling_attempts", "Attempts that a pod needed until it was bound.", _COUNT_BUCKETS
+            "scheduler_pod_scheduling_attempts",
+            "Attempts that a pod needed until it was bound.",
+            buckets=_COUNT_BUCKETS,
         ),
         histogram(
             "scheduler_pod_scheduling_sli_duration_seconds",
             "Seconds from the moment when a pod could first be tried until it is bound.",
+            ("attempts",),
             _TO_BOUND_BUCKETS,
-            "attempts",
         ),
         counter(
             "scheduler_pod_scheduled_after_flush_total",
@@ -254,112 +238,98 @@ SCHEDULER_SERIES: Mapping[str, Series] = {
         histogram(
             "scheduler_permit_wait_duration_seconds",
             "Seconds that a pod waited at Permit, by how that ended: Success, Unschedulable, Error.",
+            ("result",),
             _ATTEMPT_BUCKETS,
-            "result",
         ),
         counter(
             "scheduler_preemption_attempts_total",
             "Searches for pods that could be evicted for a pod, with or without success.",
         ),
-        histogram("scheduler_preemption_victims", "Pods evicted for one pod.", _VICTIMS_BUCKETS),
+        histogram("scheduler_preemption_victims", "Pods evicted for one pod.", buckets=_VICTIMS_BUCKETS),
         gauge(
             "scheduler_queued_entities",
             "Waiting entities by queue: pods without a group (pod) and root groups (podgroup, compositepodgroup).",
-            "queue",
-            "entity",
+            ("queue", "entity"),
         ),
         counter(
             "scheduler_queue_incoming_entities_total",
             "Pods without a group (pod) and root groups (podgroup, compositepodgroup) that entered a queue, by event.",
-            "queue",
-            "event",
-            "entity",
+            ("queue", "event", "entity"),
         ),
         counter(
             "scheduler_podgroup_schedule_attempts_total",
             "Attempts to schedule a root group by result: scheduled, unschedulable, waiting_on_preemption, error.",
-            "result",
-            "profile",
-            "entity",
+            ("result", "profile", "entity"),
         ),
         histogram(
             "scheduler_podgroup_scheduling_attempt_duration_seconds",
             "Seconds from the moment when a group leaves the queue until its members are bound or given back.",
+            ("result", "profile", "entity"),
             _ATTEMPT_BUCKETS,
-            "result",
-            "profile",
-            "entity",
         ),
         histogram(
             "scheduler_podgroup_scheduling_algorithm_duration_seconds",
             "Seconds that the decision about all members of a group took, without preemption.",
+            ("profile", "entity"),
             _ATTEMPT_BUCKETS,
-            "profile",
-            "entity",
         ),
         counter(
             "extender_attempt_seconds_total",
             "Seconds of the deciding thread by what the attempt cost: cheap (under 0.1 s), costly, gave way.",
-            "cost",
+            ("cost",),
         ),
         counter(
             "scheduler_workload_preemption_attempts_total",
             "Searches for pods that could be evicted for a group, by kube-scheduler's code of the outcome.",
-            "preemptor",
-            "result",
+            ("preemptor", "result"),
         ),
         histogram(
-            "scheduler_workload_preemption_victims", "Pods evicted for one group.", _GROUP_VICTIMS_BUCKETS, "preemptor"
+            "scheduler_workload_preemption_victims",
+            "Pods evicted for one group.",
+            ("preemptor",),
+            _GROUP_VICTIMS_BUCKETS,
         ),
         histogram(
             "scheduler_preemption_workload_disruptions",
             "Units evicted for one group: a pod, or all pods of a group with disruptionMode all. Before Kubernetes 1.38"
             " only units of pod groups, without the label victim.",
+            ("preemptor", "victim"),
             _GROUP_VICTIMS_BUCKETS,
-            "preemptor",
-            "victim",
         ),
         histogram(
             "scheduler_preemption_evaluation_duration_seconds",
             "Seconds of a search for pods to evict, by preemptor (pod, podgroup, compositepodgroup) and by"
             " kube-scheduler's code of the outcome.",
+            ("preemptor", "result"),
             _PREEMPTION_BUCKETS,
-            "preemptor",
-            "result",
         ),
         histogram(
             "scheduler_preemption_execution_duration_seconds",
             "Seconds that the evictions for a preemptor (pod, podgroup, compositepodgroup) took, by result: success,"
             " error.",
+            ("preemptor", "result"),
             _PREEMPTION_BUCKETS,
-            "preemptor",
-            "result",
         ),
         counter(
             "scheduler_preemption_pdb_violations_total",
             "Pods evicted although a PodDisruptionBudget protects them, by preemptor.",
-            "preemptor",
+            ("preemptor",),
         ),
         counter(
             "scheduler_generated_placements_total",
             "Topology domains on which groups were tried. Before Kubernetes 1.38 of PodGroups alone, as the next two.",
-            "profile",
-            "entity",
+            ("profile", "entity"),
         ),
         counter(
             "scheduler_placement_evaluations_total",
             "Attempts to place a group on one topology domain, by result: feasible, infeasible.",
-            "result",
-            "profile",
-            "entity",
+            ("result", "profile", "entity"),
         ),
         histogram(
             "scheduler_placement_evaluation_duration_seconds",
             "Seconds of an attempt to place a group on one topology domain, by result: feasible, infeasible.",
+            ("result", "profile", "entity"),
             _ATTEMPT_BUCKETS,
-            "result",
-            "profile",
-            "entity",
         ),
     )
 }
