@@ -10,6 +10,7 @@ import threading
 from base64 import b64encode
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -69,19 +70,19 @@ _NO_KEY = b64encode(b"not recorded").decode()
 SYNC_SECONDS, _LOOK_SECONDS, _POLL_SECONDS = 60.0, 1.0, 0.05
 
 
+@dataclass(frozen=True, slots=True)
 class ObservedEvents:
     """A writer of events (scheduler_ports.Events) that first passes each event to the observers."""
 
-    def __init__(self, events: Events, observers: Sequence[AttemptObserver]) -> None:
-        self._events = events
-        self._observers = observers
+    events: Events
+    observers: Sequence[AttemptObserver]
 
     def record(
         self, pod: Pod, kind: EventType, reason: str, action: str, note: str, related: Pod | None = None
     ) -> None:
-        for observer in self._observers:
+        for observer in self.observers:
             observer.event_recorded(pod, kind, reason, note)
-        self._events.record(pod, kind, reason, action, note, related)
+        self.events.record(pod, kind, reason, action, note, related)
 
 
 class Observation:

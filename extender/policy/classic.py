@@ -6,6 +6,7 @@ Source: upstream's Policy API until v1.22.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
@@ -275,12 +276,12 @@ def read_policy(document: object, library: Library, faults: Faults) -> Policy | 
     )
 
 
+@dataclass(frozen=True, slots=True)
 class _Reader:
     """Reads the predicates of a policy, in the order in which they run, and its priorities, in the policy's order."""
 
-    def __init__(self, library: Library, faults: Faults) -> None:
-        self._library = library
-        self._faults = faults
+    library: Library
+    faults: Faults
 
     def predicates(self, specs: tuple[PredicateSpec, ...] | None) -> list[Predicate]:
         """Returns the predicates without duplicates."""
@@ -304,9 +305,9 @@ class _Reader:
             path = f"priorities[{index}]"
             if not 0 < spec.weight <= _MAX_WEIGHT:
                 what = f"expected a positive weight of at most {_MAX_WEIGHT}, got {spec.weight}"
-                self._faults.add(f"{path}.weight", what)
+                self.faults.add(f"{path}.weight", what)
             if any(spec.name == other.name for other in specs[:index]):
-                self._faults.add(f"{path}.name", f"{spec.name} is given twice")
+                self.faults.add(f"{path}.name", f"{spec.name} is given twice")
             found = self._find(spec, path, "priority", known, self._argued_priorities)
             weighted += [WeightedPriority(rule, spec.weight) for _, rules in found for rule in rules]
         return weighted
@@ -322,25 +323,25 @@ class _Reader:
         """Yields the name of a known rule, or "", and the rules of one entry; adds its faults."""
         if own := known.get(spec.name):
             if spec.argument:
-                self._faults.add(f"{path}.argument", f"{spec.name} takes no argument")
+                self.faults.add(f"{path}.argument", f"{spec.name} takes no argument")
             yield spec.name, own
-        elif (spec.argument or spec.name in known) and not self._library.has_rule(spec.name):
+        elif (spec.argument or spec.name in known) and not self.library.has_rule(spec.name):
             yield from ((name, (rule,)) for name, rule in argued(spec, path))
-        elif plugin := self._library.find_rule(spec.name, f"{path}.name", self._faults, known):
+        elif plugin := self.library.find_rule(spec.name, f"{path}.name", self.faults, known):
             if (factory := getattr(plugin, kind)) is None:
-                self._faults.add(f"{path}.name", f"{spec.name} is not a {kind}")
-            elif (arguments := self._faults.read(plugin.arguments, spec.argument, f"{path}.argument")) is not None:
+                self.faults.add(f"{path}.name", f"{spec.name} is not a {kind}")
+            elif (arguments := self.faults.read(plugin.arguments, spec.argument, f"{path}.argument")) is not None:
                 yield "", (factory(arguments),)
 
     def _argued_predicates(self, spec: PredicateSpec, path: str) -> Iterator[tuple[str, Predicate]]:
-        argument = self._faults.read(PredicateArgument, spec.argument, f"{path}.argument")
+        argument = self.faults.read(PredicateArgument, spec.argument, f"{path}.argument")
         if argument and (presence := argument.labels_presence):
             yield LABEL_PRESENCE, NodeLabelFilter(presence.labels, presence.presence, spec.name)
         if argument and (affinity := argument.service_affinity):
             yield SERVICE_AFFINITY, ServiceAffinity(affinity.labels, spec.name)
 
     def _argued_priorities(self, spec: PrioritySpec, path: str) -> Iterator[tuple[str, Priority]]:
-        argument = self._faults.read(PriorityArgument, spec.argument, f"{path}.argument")
+        argument = self.faults.read(PriorityArgument, spec.argument, f"{path}.argument")
         if argument and (anti_affinity := argument.service_anti_affinity):
             yield "", ServiceAntiAffinity(anti_affinity.label, spec.name)
         if argument and (preference := argument.label_preference):

@@ -68,10 +68,11 @@ _RESULTS = {
 """(the outcome, True if preemption helps) -> the result in metrics"""
 
 
+@dataclass(frozen=True, slots=True)
 class Quorum:
     """Makes a member wait until Permit has allowed enough members of its gang and of its tree of groups.
 
-    Args:
+    Attributes:
         uid: the UID of the member.
         permits: UID -> permit, for all members that are about to be bound; None for a member that waits for no rule.
         may_bind: takes UIDs of members. Returns the UIDs of those whose groups reach their minimum with these members.
@@ -79,23 +80,22 @@ class Quorum:
 
     timeout_seconds = QUORUM_SECONDS
 
-    def __init__(self, uid: str, permits: Mapping[str, Permit | None], may_bind: Viable) -> None:
-        self._uid = uid
-        self._permits = permits
-        self._may_bind = may_bind
+    uid: str
+    permits: Mapping[str, Permit | None]
+    may_bind: Viable
 
     def ready(self) -> bool:
         allowed: set[str] = set()
         rejected: set[str] = set()
-        for uid, permit in self._permits.items():
+        for uid, permit in self.permits.items():
             try:
                 if permit is None or permit.ready():
                     allowed.add(uid)
             except BindingFailed:
                 rejected.add(uid)
-        if self._uid not in self._may_bind(self._permits.keys() - rejected):
+        if self.uid not in self.may_bind(self.permits.keys() - rejected):
             raise BindingFailed("too many members of the gang were rejected at Permit", GANG_SCHEDULING)
-        return self._uid in self._may_bind(allowed)
+        return self.uid in self.may_bind(allowed)
 
     def overdue(self) -> BindingFailed:
         return BindingFailed(f"rejected due to timeout after waiting 5m0s at plugin {GANG_SCHEDULING}", GANG_SCHEDULING)

@@ -117,23 +117,19 @@ class Extender:
             raise self.malformed(str(error)) from None
 
 
+@dataclass(frozen=True, slots=True)
 class Extenders:
     """All extenders, in the order in which they are called.
 
-    Args:
+    Attributes:
         map_calls: applies a function to several extenders, perhaps concurrently, and returns the results like `map`.
     """
 
-    def __init__(
-        self,
-        extenders: Sequence[Extender] = (),
-        map_calls: Callable[[PrioritizeCall, Iterable[Extender]], Iterator[Priorities]] = map,
-    ) -> None:
-        self._extenders = extenders
-        self._map_calls = map_calls
+    extenders: Sequence[Extender] = ()
+    map_calls: Callable[[PrioritizeCall, Iterable[Extender]], Iterator[Priorities]] = map
 
     def __bool__(self) -> bool:
-        return bool(self._extenders)
+        return bool(self.extenders)
 
     def filter(self, pod: PodInfo, table: Table, fit: Fit) -> None:
         """Marks in `fit` the rows that an extender rejects. An extender gets only nodes that no earlier one rejected.
@@ -161,7 +157,7 @@ class Extenders:
         if not extenders:
             return total
         position_of = {table.nodes.names[row]: position for position, row in enumerate(rows.tolist())}
-        answers = self._map_calls(lambda extender: _priorities(extender, pod, table, rows), extenders)
+        answers = self.map_calls(lambda extender: _priorities(extender, pod, table, rows), extenders)
         for extender, priorities in zip(extenders, answers, strict=True):
             weight = extender.config.weight * SCALE
             for priority in priorities:
@@ -198,9 +194,7 @@ class Extenders:
 
     def _interested(self, pod: Pod, verb: Callable[[ExtenderConfig], str]) -> Iterator[Extender]:
         """Yields the extenders that implement the verb and are interested in the pod."""
-        return (
-            extender for extender in self._extenders if verb(extender.config) and extender.config.is_interested(pod)
-        )
+        return (extender for extender in self.extenders if verb(extender.config) and extender.config.is_interested(pod))
 
     @staticmethod
     def pass_over(extender: Extender, verb: str, error: ExtenderError) -> None:
@@ -210,20 +204,18 @@ class Extenders:
         _log.warning("extender ignored url=%s verb=%s reason=%r", extender.config.url_prefix, verb, str(error))
 
 
+@dataclass(frozen=True, slots=True)
 class ExtenderBinder:
     """A ports.Binder that lets an extender with a bindVerb bind the pods that it is interested in.
 
-    Args:
+    Attributes:
         binder: binds all other pods.
         placement_of: takes the UID of a pod, and returns its placement in the cache; None if the pod was deleted.
     """
 
-    def __init__(
-        self, binder: Binder, extenders: Extenders, placement_of: Callable[[str], PodPlacement | None]
-    ) -> None:
-        self._binder = binder
-        self._extenders = extenders
-        self._placement_of = placement_of
+    binder: Binder
+    extenders: Extenders
+    placement_of: Callable[[str], PodPlacement | None]
 
     def bind(self, binding: Binding, check: Check = always) -> None:
         """Binds the pod. Raises ExtenderRefused if an extender refuses the bind, or the errors of ports.Binder.
@@ -231,19 +223,19 @@ class ExtenderBinder:
         If an ignorable extender gives no answer, the next one is asked. A refusal after that settles nothing, because
         the first extender may have bound the pod: it raises ExtenderUnanswered.
         """
-        placement, unanswered = self._placement_of(binding.uid), None
+        placement, unanswered = self.placement_of(binding.uid), None
         try:
-            for extender in self._extenders.binding(placement.info.pod) if placement else ():
+            for extender in self.extenders.binding(placement.info.pod) if placement else ():
                 try:
                     extender.bind(binding, check)
                 except Refused as error:
-                    self._extenders.pass_over(extender, "bind", ExtenderRefused(str(error), error.status))
+                    self.extenders.pass_over(extender, "bind", ExtenderRefused(str(error), error.status))
                 except OutcomeUnknown as error:
                     unanswered = ExtenderUnanswered(str(error))
-                    self._extenders.pass_over(extender, "bind", unanswered)
+                    self.extenders.pass_over(extender, "bind", unanswered)
                 else:
                     return
-            self._binder.bind(binding, check)
+            self.binder.bind(binding, check)
         except Refused:
             if unanswered is not None:
                 raise unanswered from None

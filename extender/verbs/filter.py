@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice, repeat
 from threading import Lock
 from typing import NamedTuple, Protocol
@@ -58,68 +58,56 @@ ELSEWHERE = "node(s) other than the one to which the pod may already be bound"
 _MOST_REASON_CHARACTERS = 1024  # kube-scheduler cuts longer reasons
 
 
+@dataclass(frozen=True, slots=True)
 class Filter:
-    """The filter verb. Upstream counterpart: HTTPExtender.Filter."""
+    """The filter verb. Upstream counterpart: HTTPExtender.Filter.
+
+    Attributes:
+        refused: records the pods that fit no node.
+        preemptors: the pods for which preempt named victims; filter waits until the victims are gone.
+        scheduler_filters: True if kube-scheduler runs its own filters before it calls this verb. It then also calls
+            this verb in the dry run of a pod group's preemption.
+        plans: plans pod groups as a whole; without it, members are judged one by one.
+    """
 
     name = "filter"
 
-    def __init__(
-        self,
-        cache: Cache,
-        profiles: Profiles,
-        telemetry: Telemetry,
-        reader: NamesReader | None = None,
-        limit: TimeLimit = NO_LIMIT,
-        refused: RefusedPods | None = None,
-        preemptors: RecentPreemptors | None = None,
-        *,
-        scheduler_filters: bool = True,
-        plans: GroupAnswers | None = None,
-    ) -> None:
-        """
-        Args:
-            refused: records the pods that fit no node.
-            preemptors: the pods for which preempt named victims; filter waits until the victims are gone.
-            scheduler_filters: True if kube-scheduler runs its own filters before it calls this verb. It then also calls
-                this verb in the dry run of a pod group's preemption.
-            plans: plans pod groups as a whole; without it, members are judged one by one.
-        """
-        self._cache = cache
-        self._profiles = profiles
-        self._telemetry = telemetry
-        self._limit = limit
-        self._reader = reader or NamesReader()
-        self._refused = refused
-        self._preemptors = preemptors
-        self._scheduler_filters = scheduler_filters
-        self._plans = plans
+    cache: Cache
+    profiles: Profiles
+    telemetry: Telemetry
+    reader: NamesReader = field(default_factory=NamesReader)
+    limit: TimeLimit = NO_LIMIT
+    refused: RefusedPods | None = None
+    preemptors: RecentPreemptors | None = None
+    scheduler_filters: bool = True
+    plans: GroupAnswers | None = None
 
     def decode(self, body: bytes) -> ExtenderArgs:
-        return decode_args(body, self._reader)
+        return decode_args(body, self.reader)
 
     def decide(self, request: ExtenderArgs) -> ExtenderFilterResult:
-        deadline = self._limit.begin()
-        wakes = self._refused.wakes if self._refused else 0
-        info = self._cache.info_of(request.pod)
+        deadline = self.limit.begin()
+        wakes = self.refused.wakes if self.refused else 0
+        info = self.cache.info_of(request.pod)
         if info is None:
             info = PodInfo(request.pod)
-            self._cache.remember(info, request.pod_bytes)
-        profile = self._profiles.of(request.pod)
+            self.cache.remember(info, request.pod_bytes)
+        profile = self.profiles.of(request.pod)
         result, rules = self._answer(request, info, profile, deadline)
         while not result.passed and self._waits(request):
             result, rules = self._answer(request, info, profile, deadline)
-        if self._refused is not None:
-            self._refused.note(request.pod, refused=bool(request.names) and not result.passed, rules=rules, wakes=wakes)
+        if self.refused is not None:
+            self.refused.note(request.pod, refused=bool(request.names) and not result.passed, rules=rules, wakes=wakes)
         return result
 
     def _waits(self, request: ExtenderArgs) -> bool:
-        return self._preemptors is not None and self._preemptors.wait(request.pod.uid, request.names)
+        return self.preemptors is not None and self.preemptors.wait(request.pod.uid, request.names)
 
     def _answer(
         self, request: ExtenderArgs, info: PodInfo, profile: Profile, deadline: Deadline
     ) -> tuple[ExtenderFilterResult, Set[str]]:
         """Returns the answer from the current state of the cache, and the rules that rejected a node."""
-        planned = self._plans.answer(info, request.names, profile, deadline) if self._plans is not None else None
+        planned = self.plans.answer(info, request.names, profile, deadline) if self.plans is not None else None
         match planned:
             case PlannedNode(node_name):
                 return replace(_result(request, {}, {}), best=node_name), frozenset()
@@ -145,13 +133,13 @@ class Filter:
         failed: dict[str, str] = {}
         unresolvable: dict[str, str] = {}
         rules: set[str] = set()
-        with self._cache.snapshot(self.name, deadline) as table, _beside(siblings, table):
+        with self.cache.snapshot(self.name, deadline) as table, _beside(siblings, table):
             place = assumed_node(info, table)
             if place and place in request.names and _still_fits(place, profile, info, table):
                 return _result(request, dict.fromkeys(set(request.names) - {place}, ELSEWHERE), {}), frozenset()
             nodes = requested_nodes(request, table)
             fits = [find_fit(profile, info, part.table, part.rows) for part in nodes.parts]
-            if self._scheduler_filters and is_member(info.pod) and not any(len(fit.feasible) for fit in fits):
+            if self.scheduler_filters and is_member(info.pod) and not any(len(fit.feasible) for fit in fits):
                 # The call may belong to a dry run of the group's preemption. If not, `bind` refuses the node.
                 for fit, part in zip(fits, nodes.parts, strict=True):
                     fit.accept(rows_in_dry_run(profile, info, part.table, part.rows))
@@ -179,7 +167,7 @@ class Filter:
             return frozenset()
         by_plugin = fit.by_plugin()
         for plugin, nodes in by_plugin.items():
-            self._telemetry.refused(plugin or "PreFilter", nodes)
+            self.telemetry.refused(plugin or "PreFilter", nodes)
         waits_at = _node_with_leaving_victims(pod, table)
         reasons = [_reason(refusal) for refusal in fit.refusals]
         for row, cause in zip(fit.rows.tolist(), fit.cause.tolist(), strict=True):

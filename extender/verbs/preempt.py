@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from extender.cache.cache import Cache
 from extender.extender_v1.messages import (
@@ -24,6 +25,7 @@ from extender.verbs.filter import assumed_node
 from extender.verbs.verb import RecentPreemptors, Summary
 
 
+@dataclass(frozen=True, slots=True)
 class Preempt:
     """The preempt verb. Upstream counterpart: HTTPExtender.ProcessPreemption.
 
@@ -34,39 +36,34 @@ class Preempt:
       as are needed. Otherwise, or if the request proposes none, the answer may contain other pods.
     - The answer adds no pod whose bind the watch has not confirmed, because kube-scheduler may have given up that bind.
     - A proposed victim that the cache does not show on the node stays in the answer.
+
+    Attributes:
+        preemptors: records the pods for which this verb names victims; None to record nothing.
     """
 
     name = "preempt"
 
-    def __init__(
-        self,
-        cache: Cache,
-        profiles: Profiles,
-        limit: TimeLimit = NO_LIMIT,
-        preemptors: RecentPreemptors | None = None,
-    ) -> None:
-        """`preemptors` records the pods for which this verb names victims; None to record nothing."""
-        self._cache = cache
-        self._profiles = profiles
-        self._limit = limit
-        self._preemptors = preemptors
+    cache: Cache
+    profiles: Profiles
+    limit: TimeLimit = NO_LIMIT
+    preemptors: RecentPreemptors | None = None
 
     def decode(self, body: bytes) -> ExtenderPreemptionArgs:
         return decode_preemption_args(body)
 
     def decide(self, request: ExtenderPreemptionArgs) -> ExtenderPreemptionResult:
-        deadline = self._limit.begin()
+        deadline = self.limit.begin()
         info = PodInfo(request.pod)
-        profile = self._profiles.of(request.pod)
+        profile = self.profiles.of(request.pod)
         answer: dict[str, MetaVictims] = {}
         if profile.preemption is None:  # the policy disables preemption
             return ExtenderPreemptionResult(answer)
-        with self._cache.snapshot(self.name, deadline) as table:
+        with self.cache.snapshot(self.name, deadline) as table:
             if assumed_node(info, table):  # the pod may be bound already, so an eviction elsewhere would not help
                 return ExtenderPreemptionResult(answer)
             offers = {node: request.victims[node] for node in request.victims if node in table.nodes.row_of}
             uids_by_node = {node: offer.uids for node, offer in offers.items()}
-            processed = process_preemption(profile, info, table, uids_by_node, self._cache.unconfirmed())
+            processed = process_preemption(profile, info, table, uids_by_node, self.cache.unconfirmed())
             for node, candidate in processed.candidates.items():
                 uids = _ordered(candidate.victims, offers[node], table)
                 uids += _unseen(offers[node], node, info, table)
@@ -75,8 +72,8 @@ class Preempt:
                 offer = offers[node]
                 answer[node] = _meta_victims(_of_lower_priority(offer, info, table), offer.pdb_violations)
         result = self._answered(request, answer)
-        if result and self._preemptors is not None:
-            self._preemptors.note(info.uid, result.keys())
+        if result and self.preemptors is not None:
+            self.preemptors.note(info.uid, result.keys())
         return ExtenderPreemptionResult(result)
 
     def allow_all(self, request: ExtenderPreemptionArgs) -> ExtenderPreemptionResult:
@@ -89,7 +86,7 @@ class Preempt:
         Since Kubernetes 1.38 the request may contain nodes without victims, to which another extender may add some.
         kube-scheduler then takes back an empty list, and a missing node counts as refused.
         """
-        may_be_empty = self._profiles.features.behaviours.candidates_without_victims
+        may_be_empty = self.profiles.features.behaviours.candidates_without_victims
         return {
             node: victims
             for node, victims in answer.items()

@@ -5,6 +5,7 @@ That filter saves time, because kube-scheduler neither scores nor calls prioriti
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from enum import Enum
 from random import Random
 
@@ -42,40 +43,33 @@ class Scale(Enum):
     """A node that gets the highest possible score from every priority gets 10."""
 
 
+@dataclass(frozen=True, slots=True)
 class Prioritize:
     """The prioritize verb. Upstream counterpart: HTTPExtender.Prioritize."""
 
     name = "prioritize"
 
-    def __init__(
-        self,
-        cache: Cache,
-        profiles: Profiles,
-        scale: Scale = Scale.RELATIVE,
-        reader: NamesReader | None = None,
-        limit: TimeLimit = NO_LIMIT,
-    ) -> None:
-        self._cache = cache
-        self._profiles = profiles
-        self._scale = scale
-        self._limit = limit
-        self._reader = reader or NamesReader()
+    cache: Cache
+    profiles: Profiles
+    scale: Scale = Scale.RELATIVE
+    reader: NamesReader = field(default_factory=NamesReader)
+    limit: TimeLimit = NO_LIMIT
 
     def decode(self, body: bytes) -> ExtenderArgs:
-        return decode_args(body, self._reader)
+        return decode_args(body, self.reader)
 
     def decide(self, request: ExtenderArgs) -> HostPriorityList:
-        names, totals = self.totals(request, self._limit.begin())
-        return HostPriorityList(names, self._scaled(totals, self._profiles.of(request.pod)))
+        names, totals = self.totals(request, self.limit.begin())
+        return HostPriorityList(names, self._scaled(totals, self.profiles.of(request.pod)))
 
     def totals(self, request: ExtenderArgs, deadline: Deadline) -> tuple[list[str], Scores]:
         """Returns the distinct names of the requested nodes, and their weighted total scores as int64[names].
 
         Raises DeadlineExceeded.
         """
-        info = self._cache.info_of(request.pod) or PodInfo(request.pod)
-        profile = scored_by_first_fit(self._profiles.of(request.pod))  # kube-scheduler will choose the devices
-        with self._cache.snapshot(self.name, deadline) as table:
+        info = self.cache.info_of(request.pod) or PodInfo(request.pod)
+        profile = scored_by_first_fit(self.profiles.of(request.pod))  # kube-scheduler will choose the devices
+        with self.cache.snapshot(self.name, deadline) as table:
             nodes = requested_nodes(request, table)
             totals = np.zeros(len(nodes.names), np.int64)
             try:
@@ -102,7 +96,7 @@ class Prioritize:
     def _scaled(self, totals: Scores, profile: Profile) -> Scores:
         if not len(totals):
             return totals
-        if self._scale is Scale.RELATIVE:
+        if self.scale is Scale.RELATIVE:
             return _spread(totals, int(np.minimum.reduce(totals)), int(np.maximum.reduce(totals)))
         highest = MAX_SCORE * sum(weighted.weight for weighted in profile.priorities)
         return _spread(totals, 0, highest)
