@@ -41,7 +41,7 @@ from extender.scheduler.event_router import EventRouter, QueueSweep
 from extender.scheduler.group_scheduling import GroupScheduler
 from extender.scheduler.other_extenders import Extender, Extenders, log_passed_over
 from extender.scheduler.preemption import EvictionsInProgress, Nominations, PreemptionExecutor, VictimEvictor
-from extender.scheduler.reservations import DeviceClaims, Volumes
+from extender.scheduler.reservations import DeviceClaims, StartupRecovery, Volumes
 from extender.scheduler.schedule_one import BindingCycle, FailureHandler, Placing, PodScheduler, Scheduler
 from extender.scheduler.scheduler_ports import (
     AttemptObserver,
@@ -55,7 +55,6 @@ from extender.scheduler.scheduler_ports import (
     VolumeWriter,
     Workers,
 )
-from extender.scheduler.startup_recovery import StartupRecovery
 from extender.scheduler.timing import ProfileTimer, TimedPreEnqueue, sample
 from extender.scheduler.waiting_pods import OpenBinds, WaitingPods
 from extender.table import PodInfo

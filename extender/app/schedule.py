@@ -50,9 +50,8 @@ from extender.scheduler.timing import ProfileTimer
 from extender.table.features import FeatureGates
 from extender.web import log
 from extender.web.answers import Answer, Page, json_answer
-from extender.web.app import PageServer
-from extender.web.pages import probe_pages
-from extender.web.scheduler_metrics import SchedulerMetrics, Waiting
+from extender.web.app import PageServer, probe_pages
+from extender.web.metrics import SchedulerMetrics, Waiting
 
 FLUSH_UNSCHEDULABLE_SECONDS = 30.0
 SWEEP_SECONDS = 30.0

@@ -53,8 +53,8 @@ from extender.runtime.threads import HangingCalls, Ticker
 from extender.table.features import FeatureGates
 from extender.verbs.verb import SECONDS as CONFIRMATION_SECONDS
 from extender.web.access import CONFIGZ, SIMULATE
+from extender.web.app import COMPARE, DUMP, LOG_LEVEL, PrivatePages, change_log_level, configz, when_ready
 from extender.web.metrics import Metrics
-from extender.web.pages import COMPARE, DUMP, LOG_LEVEL, PrivatePages, change_log_level, configz, when_ready
 
 POLICY_SECONDS = 5.0  # between two checks if the policy has changed
 COMPARE_SECONDS = 300.0  # between two comparisons of the cache with the API server

@@ -218,7 +218,7 @@ def demo(what: str | None, bind: str) -> None:
 
 def _serve(address: str) -> None:
     from extender.app.serve import serve  # imported here, because --help must not wait for NumPy
-    from extender.web.pages import listener_at
+    from extender.web.app import listener_at
 
     extender = "extender" if shutil.which("extender") else sys.argv[0]
     settings = load(None, {}, {"cluster": str(EXAMPLE), "bind": address, "log_format": "text", "drain_seconds": "0"})

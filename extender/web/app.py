@@ -2,12 +2,16 @@
 
 `create_app` builds the webhook's; its `Calls` turn the body of a verb's request into an answer, and time, count and log
 the call. `PageServer` serves pages from a thread of the process, for `extender schedule` and for the separate metrics
-address of `extender serve`.
+address of `extender serve`. `probe_pages` and the functions before it create the pages about a process: health,
+metrics, settings and log level.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
+import socket
 import ssl
 import threading
 import time
@@ -23,7 +27,7 @@ from werkzeug.datastructures import Headers as WsgiHeaders
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 from werkzeug.routing import MapAdapter
 
-from extender.config.settings import Settings, host_and_port, labels_of
+from extender.config.settings import API_VERSION, OPTIONS, Command, Settings, host_and_port, labels_of, options_of
 from extender.errors import DeadlineExceeded, MalformedInput
 from extender.extender_v1.messages import (
     ExtenderArgs,
@@ -35,7 +39,8 @@ from extender.extender_v1.messages import (
 from extender.model.meta import NO_LABELS
 from extender.verbs import verb as verbs
 from extender.verbs.verb import CallObserver, Summary, Verb, decide_call
-from extender.web.access import AccessRules, ReloadingContext, WsgiConnection, server_context
+from extender.web import log
+from extender.web.access import DEBUG, AccessRules, ReloadingContext, WsgiConnection, server_context
 from extender.web.answers import (
     CLOSE,
     JSON,
@@ -45,13 +50,14 @@ from extender.web.answers import (
     Page,
     error_answer,
     header_lines,
+    health_answer,
+    json_answer,
     refuse,
     status_line,
 )
 from extender.web.connection import Acceptor, Environ, Lifecycle
 from extender.web.log import LONGEST_KEY, LONGEST_TEXT, Traces, Work, cut, inform
 from extender.web.metrics import BatchedNotifier, Metrics
-from extender.web.pages import PrivatePages, listener_at, probe_pages
 from extender.web.request_parser import Limits, RequestRefused
 
 _BODY_BYTES, _QUESTION_BYTES = 64 * 1024, 8 * 1024 * 1024
@@ -59,6 +65,21 @@ _MOST_CONNECTIONS = 64
 _TURN_SECONDS = 0.25
 VerbHandler = Callable[[bytes, str], Answer]
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PrivatePages:
+    """Pages, by path, that only this machine and clients with a certificate may use.
+
+    Attributes:
+        pages: answer GET.
+        actions: answer POST without a body.
+        body_actions: answer POST with a body.
+    """
+
+    pages: Mapping[str, Page] = field(default_factory=dict)
+    actions: Mapping[str, Page] = field(default_factory=dict)
+    body_actions: Mapping[str, Handler] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -82,7 +103,7 @@ class Backend:
     waiting_for: WaitingFor
     start: Callable[[], None]
     stop: Callable[[], None]
-    private: PrivatePages = PrivatePages()  # noqa: RUF009  frozen
+    private: PrivatePages = PrivatePages()
     compare: Callable[[], None] = lambda: None
     hand_over: Callable[[], None] = lambda: None
     revive: Callable[[], Sequence[str]] = list
@@ -592,3 +613,86 @@ def _warning(left_out: tuple[str, str]) -> tuple[str, str]:
 
 def _internal_error(verb: Verb[Any, Any]) -> str:
     return f"internal error in {verb.name}: the extender's log has the cause"
+
+
+COMPARE, DUMP, LOG_LEVEL = f"{DEBUG}cache/compare", f"{DEBUG}cache/dump", f"{DEBUG}log-level"
+
+
+def when_ready(look: Callable[[], object], waiting_for: Callable[[], str | None]) -> Page:
+    """Returns a page with the result of `look` as JSON, or the error 503 as long as `waiting_for` returns a reason."""
+
+    def page(_query: Mapping[str, list[str]], _accept: str) -> Answer:
+        missing = waiting_for()
+        if missing is not None:
+            return error_answer(503, f"not ready: {missing}")
+        return json_answer(look())
+
+    return page
+
+
+def change_log_level(query: Mapping[str, list[str]], _accept: str) -> Answer:
+    """Sets the least severe level that is logged (`?level=debug`) until the process ends."""
+    levels = OPTIONS["log_level"].choices
+    level = next(iter(query.get("level", ())), "")
+    if level not in levels:
+        return error_answer(400, f"expected ?level= with one of {', '.join(levels)}, got {level!r}")
+    log.set_level(level)
+    _log.warning("log level changed level=%s", level)
+    return json_answer({"level": level})
+
+
+def configz(settings: Callable[[], Settings], command: Command) -> Page:
+    """Returns the page that shows the settings of the command in use, by their keys in the file of --config.
+
+    It shows no secrets, because the settings hold only the paths of files with secrets.
+    """
+
+    def page(_query: Mapping[str, list[str]], _accept: str) -> Answer:
+        values = settings().model_dump(mode="json")
+        return json_answer({API_VERSION: {option.key: values[option.name] for option in options_of(command)}})
+
+    return page
+
+
+def listener_at(host: str, port: int) -> socket.socket:
+    """Returns a listening socket. Raises OSError, with the address in its message."""
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        advice = "; choose another, or end the process that has it" if error.errno == errno.EADDRINUSE else ""
+        raise OSError(f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}{advice}") from None
+
+
+def probe_pages(
+    metrics: Metrics,
+    revive: Callable[[], Sequence[str]],
+    unready: Callable[[], Mapping[str, str | None]],
+    before_scrape: Callable[[], object] = lambda: None,
+) -> Mapping[str, Page]:
+    """Returns the pages for probes and Prometheus, by path.
+
+    Args:
+        revive: restarts threads that have ended; returns their names.
+        unready: returns check -> the reason why the process is not ready, or None if the check passes.
+        before_scrape: called before metrics are rendered.
+    """
+
+    def livez(query: Mapping[str, list[str]], _accept: str) -> Answer:
+        ended = ", ".join(revive())
+        checks = {"ping": None, "threads": f"restarted after an unexpected end: {ended}" if ended else None}
+        return health_answer("livez", checks, "verbose" in query)
+
+    def readyz(query: Mapping[str, list[str]], _accept: str) -> Answer:
+        return health_answer("readyz", {"ping": None, **unready()}, "verbose" in query)
+
+    def scraped(_query: Mapping[str, list[str]], accept: str) -> Answer:
+        before_scrape()
+        try:
+            body, content_type = metrics.render(accept)
+        except (TypeError, ValueError):
+            # prometheus-client fails for some versions of the format that a client may ask for
+            metrics.rejected(406)
+            return error_answer(406, "the Accept header asks for an unknown format of metrics")
+        return Answer(200, body, content_type)
+
+    return {"/livez": livez, "/healthz": livez, "/readyz": readyz, "/metrics": scraped}

@@ -27,9 +27,8 @@ from gunicorn.workers.base import Worker
 from extender.config.settings import Settings, host_and_port
 from extender.errors import ConfigurationError
 from extender.web.access import ReloadingContext, server_context
-from extender.web.app import ExtenderApp
+from extender.web.app import ExtenderApp, listener_at
 from extender.web.connection import Acceptor
-from extender.web.pages import listener_at
 
 _TURN_SECONDS, _MARGIN_SECONDS = 0.25, 1.0
 _QUIET_SECONDS = 1.0

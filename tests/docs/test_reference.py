@@ -27,11 +27,9 @@ from extender.scheduler.scheduler_ports import Attempt, AttemptResult
 from extender.table.features import DEFAULT_FEATURES
 from extender.verbs.verb import Summary
 from extender.web import log
-from extender.web.app import Call, Outcome, PodReference, report
+from extender.web.app import Call, Outcome, PodReference, probe_pages, report
 from extender.web.log import Traces
-from extender.web.metrics import Metrics
-from extender.web.pages import probe_pages
-from extender.web.scheduler_metrics import SchedulerMetrics
+from extender.web.metrics import Metrics, SchedulerMetrics
 from tests.builders import make_pod
 from tests.docs.reference import PAGE, page
 

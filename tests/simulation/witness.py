@@ -18,8 +18,7 @@ from extender.runtime.clock import NO_DEADLINE, Clock, Deadline
 from extender.runtime.ports import LONG_AGO, Annotations
 from extender.runtime.unsettled import Settlement
 from extender.table import PodInfo, Table
-from extender.web.metrics import Metrics
-from extender.web.scheduler_metrics import SchedulerMetrics
+from extender.web.metrics import Metrics, SchedulerMetrics
 from tests.simulation.judge import Judge, Knowledge
 from tests.simulation.tasks import Process, ProcessClock, Simulation, Task
 

@@ -14,17 +14,19 @@ from extender.cache.debugger import CacheDifference, Report
 from extender.config.settings import Settings, options_of
 from extender.runtime.clock import SystemClock
 from extender.web.access import CONFIGZ
-from extender.web.app import Backend, ExtenderApp, create_app
-from extender.web.metrics import Metrics
-from extender.web.pages import (
+from extender.web.app import (
     COMPARE,
     DUMP,
     LOG_LEVEL,
+    Backend,
+    ExtenderApp,
     PrivatePages,
     change_log_level,
     configz,
+    create_app,
     when_ready,
 )
+from extender.web.metrics import Metrics
 
 
 @dataclass

@@ -13,7 +13,7 @@ import pytest
 from extender.runtime.clock import ManualClock
 from extender.web import log
 from extender.web.log import LogFormat, configure, inform
-from extender.web.scheduler_metrics import SchedulerMetrics
+from extender.web.metrics import SchedulerMetrics
 from tests.builders import make_node, make_pod
 from tests.scheduler.world import NAME, World
 

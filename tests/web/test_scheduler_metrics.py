@@ -10,7 +10,7 @@ from extender.model.pod import Pod
 from extender.runtime.clock import ManualClock
 from extender.scheduler.scheduler_ports import Attempt, AttemptResult, GroupResult
 from extender.table.features import VERSIONS
-from extender.web.scheduler_metrics import SchedulerMetrics, Waiting
+from extender.web.metrics import SchedulerMetrics, Waiting
 from extender.web.series import SCHEDULER_SERIES, as_in
 from tests.builders import make_node, make_pod
 from tests.scheduler.world import NAME, World
@@ -115,7 +115,7 @@ def test_since_1_38_metrics_have_the_kind_of_group() -> None:
 
 
 def test_a_pods_way_through_the_queue_can_be_read_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("DEBUG", "extender.web.scheduler_metrics")
+    caplog.set_level("DEBUG", "extender.web.metrics")
     world = World(make_pod("p").uid("p").scheduler(NAME).req(cpu="1"), telemetry=SchedulerMetrics(ManualClock(), "1"))
     world.settle()
     world.put(make_node("n").capacity(cpu="8", pods="9").allocatable(cpu="8", pods="9"))
