@@ -105,7 +105,7 @@ def _defaults(option: Option) -> str:
 def policy() -> Sequence[Row]:
     """Returns a row for each field of a KubeSchedulerConfiguration and of a classic Policy."""
     from extender.policy.classic import PolicySpec, PredicateArgument, PriorityArgument
-    from extender.policy.configuration_fields import ConfigurationSpec
+    from extender.policy.configuration import ConfigurationSpec
 
     forms = (
         ("KubeSchedulerConfiguration", "", ConfigurationSpec),
@@ -186,7 +186,7 @@ TOPICS: Mapping[str, Callable[[], Sequence[Row]]] = {
 
 def _fields(model: type[BaseModel], prefix: str) -> Iterator[Row]:
     """Yields a row for each field of `model` and of nested models, with the field's path in the file."""
-    from extender.policy.configuration_fields import PluginsSpec
+    from extender.policy.configuration import PluginsSpec
 
     if model is PluginsSpec:
         yield from _fields(next(_models(next(iter(model.model_fields.values())).annotation)), f"{prefix}POINT.")

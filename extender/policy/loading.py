@@ -15,10 +15,10 @@ from typing import Any
 from extender.errors import ConfigurationError, MalformedInput
 from extender.framework.profile import Profiles
 from extender.policy.classic import read_policy
+from extender.policy.configuration import read_configuration, read_scheduler_configuration
 from extender.policy.faults import Faults
 from extender.policy.library import Library, OnlyInTree
 from extender.policy.policy import Policy
-from extender.policy.profile_reader import read_configuration, read_scheduler_configuration
 from extender.runtime import strict_yaml
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
 

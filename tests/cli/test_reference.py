@@ -16,7 +16,7 @@ from extender.config.settings import OPTIONS
 from extender.plugins.registry import REGISTRY
 from extender.policy import classic
 from extender.policy.classic import PolicySpec
-from extender.policy.configuration_fields import ConfigurationSpec
+from extender.policy.configuration import ConfigurationSpec
 from extender.policy.extenders import ExtenderSpec, LegacyExtenderSpec
 from extender.web.series import SCHEDULER_SERIES, SERIES
 

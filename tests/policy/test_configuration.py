@@ -10,14 +10,10 @@ from extender.framework.profile import CandidateLimits, Profile
 from extender.plugins.inter_pod_affinity import InterPodAffinityScore
 from extender.plugins.node_affinity import NodeAffinityScore
 from extender.plugins.node_resources_fit import NodeResourcesFitFilter
-from extender.plugins.node_resources_scores import (
-    NodeResourcesFitScore,
-    RequestedToCapacityRatio,
-    least_allocated,
-)
+from extender.plugins.node_resources_scores import NodeResourcesFitScore, RequestedToCapacityRatio, least_allocated
 from extender.plugins.pod_topology_spread import SYSTEM_DEFAULTS, PodTopologySpreadScore
 from extender.plugins.registry import default_profile
-from extender.policy.configuration_fields import PreFilterOnly
+from extender.policy.configuration import PreFilterOnly
 from extender.policy.loading import read
 from tests.builders import Object, expression, make_node, make_pod, node_term
 from tests.framework.cluster import refusals

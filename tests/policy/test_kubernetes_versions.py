@@ -11,7 +11,7 @@ import pytest
 
 from extender.config.settings import OPTIONS
 from extender.errors import ConfigurationError
-from extender.policy.configuration_fields import ConfigurationSpec
+from extender.policy.configuration import ConfigurationSpec
 from extender.policy.loading import read
 from extender.policy.policy import by_name, changes, followed, parsed, upgraded
 from extender.table.features import BY_NAME, DEFAULT_FEATURES, RELEASED, VERSIONS

@@ -19,10 +19,10 @@ from extender.model.pod import Pod
 from extender.model.quantity import nano
 from extender.plugins.dynamic_resources import DynamicResourcesFilter
 from extender.plugins.registry import default_profile
+from extender.policy.configuration import read_scheduler_configuration
 from extender.policy.faults import Faults
 from extender.policy.library import Library
 from extender.policy.loading import read
-from extender.policy.profile_reader import read_scheduler_configuration
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
 from tests.builders import (
     PodBuilder,
