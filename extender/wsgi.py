@@ -15,7 +15,7 @@ import os
 from pathlib import Path
 
 from extender.app.serve import build
-from extender.config.setting_sources import load
+from extender.config.settings import load
 from extender.web.connection import take_signals
 
 _config = os.environ.get("EXTENDER_CONFIG")

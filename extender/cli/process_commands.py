@@ -18,8 +18,7 @@ import click
 
 from extender.cli.output import say
 from extender.cli.source_options import Progress, Source, profiles_of, refuse_options, source_options
-from extender.config.setting_sources import load
-from extender.config.settings import REMOVED, Command, Option, Settings, host_and_port, options_of
+from extender.config.settings import REMOVED, Command, Option, Settings, host_and_port, load, options_of
 from extender.errors import ConfigurationError
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])

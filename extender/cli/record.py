@@ -38,7 +38,7 @@ from extender.cli.source_options import (
     source_options,
 )
 from extender.config.cluster_access import ClusterAccess, live_access
-from extender.config.setting_sources import load
+from extender.config.settings import load
 from extender.errors import ConfigurationError
 from extender.runtime.questions import time_limit
 from extender.runtime.text import counted

@@ -1,5 +1,4 @@
 """Reads the settings from a file, the environment and flags into one immutable `Settings` object.
 
-`settings` defines all settings; `setting_sources` reads them and reports each fault with its location. Start with
-`settings`.
+`settings` defines all settings, reads them, and reports each fault with its location.
 """

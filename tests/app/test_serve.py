@@ -17,8 +17,7 @@ from extender import Cluster
 from extender.app import upkeep
 from extender.app.feed import feed_factory_of
 from extender.app.serve import application, serve
-from extender.config.setting_sources import load
-from extender.config.settings import Settings
+from extender.config.settings import Settings, load
 from extender.errors import ConfigurationError
 from extender.runtime.unsettled import UnsettledWrites
 from extender.web import worker

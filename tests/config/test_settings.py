@@ -10,8 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from extender.cli.main import cli
-from extender.config.setting_sources import load
-from extender.config.settings import COMMANDS, OPTIONS, REMOVED, Command, Option, Settings
+from extender.config.settings import COMMANDS, OPTIONS, REMOVED, Command, Option, Settings, load
 from extender.errors import ConfigurationError
 
 

@@ -14,8 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from extender.cli.main import cli
-from extender.config.setting_sources import load
-from extender.config.settings import Settings
+from extender.config.settings import Settings, load
 from extender.web import log, worker
 from extender.web.app import ExtenderApp
 from extender.web.connection import take_signals
