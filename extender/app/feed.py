@@ -10,7 +10,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
+from extender.cache.cache import Cache
 from extender.cache.expiry import PodSurvey
+from extender.cache.pod_states import PodState
 from extender.cluster.binder import ApiBinder
 from extender.cluster.credentials import credentials_of
 from extender.cluster.election.election import Election, Timing
@@ -27,7 +29,7 @@ from extender.model.kinds import COSCHEDULING_POD_GROUPS, KINDS, Kind
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.runtime.clock import Clock
-from extender.runtime.ports import LONG_AGO, Sink, Telemetry
+from extender.runtime.ports import LONG_AGO, Binding, Sink, Telemetry
 from extender.runtime.text import did_you_mean, nearest
 from extender.runtime.unsettled import Evidence, Settlement, UnsettledWrites
 from extender.snapshots.files import load
@@ -65,6 +67,30 @@ class Staleness:
             return None
         unknown = ", ".join(f"{kind} for {age:.0f} s" for kind, age in sorted(stale.items()))
         return f"cached objects not confirmed as current: {unknown}; the limit is {self._limit_seconds:g} s"
+
+
+class CacheEvidence:
+    """Finds out from the cache if a write without an answer has taken effect. It implements unsettled.Evidence."""
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+
+    def nothing_waits(self) -> bool:
+        """Returns True if all pods have nodes and all claims have devices, so a late write could change nothing.
+
+        Only what the watch shows counts. A pod that is assumed here may wait, and another process may be binding it.
+        """
+        claims = self._cache.objects(ResourceClaim.__name__).values()
+        if any(isinstance(claim, ResourceClaim) and claim.allocation is None for claim in claims):
+            return False
+        return all(pod.state is PodState.ADDED for pod in self._cache.pods().values())
+
+    def shows(self, binding: Binding) -> bool:
+        """Returns True if the watch has shown that the pod is on a node, or that it was deleted."""
+        placement = self._cache.placement(binding.uid)
+        if placement is None:
+            return self._cache.find_pod(binding.uid, binding.key) is None
+        return placement.state is PodState.ADDED
 
 
 def feed_factory_of(

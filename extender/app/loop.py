@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from extender.app.housekeeping import settle
 from extender.app.policies import refuse_changes, unreserves_of, watched
+from extender.app.upkeep import settle
 from extender.cache.cache import Cache
 from extender.cluster.http_extender import HttpExtender
 from extender.devices.pod_claims import NAME as DYNAMIC_RESOURCES

@@ -17,8 +17,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from extender.app.feed import feed_factory_of
-from extender.app.housekeeping import CacheEvidence
+from extender.app.feed import CacheEvidence, feed_factory_of
 from extender.app.policies import policy_text
 from extender.cache.cache import Cache
 from extender.cache.changes import Changes

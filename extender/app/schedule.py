@@ -10,20 +10,21 @@ import time
 from collections.abc import Callable, Mapping
 from random import Random
 
-from extender.app.feed import ClusterFeed, feed_factory_of
-from extender.app.housekeeping import (
+from extender.app.feed import CacheEvidence, ClusterFeed, feed_factory_of
+from extender.app.loop import Loop, LoopRules, compose_loop, cycles_of, extenders_of, sent_whole
+from extender.app.upkeep import (
     HOUSEKEEPING_SECONDS,
     REVIVAL_SECONDS,
     STATUSES_SECONDS,
     WAITING_SECONDS,
-    CacheEvidence,
+    Setup,
+    Upkeep,
     create_cache,
     forget_statuses,
     let_expire,
     prepare,
+    revive_tickers,
 )
-from extender.app.loop import Loop, LoopRules, compose_loop, cycles_of, extenders_of, sent_whole
-from extender.app.upkeep import Setup, Upkeep, revive_tickers
 from extender.app.writers import Writers
 from extender.cache.cache import Cache
 from extender.cache.expiry import Expiry

@@ -9,14 +9,17 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from extender.app.feed import ClusterFeed, FeedFactory, feed_factory_of
-from extender.app.housekeeping import (
+from extender.app.feed import CacheEvidence, ClusterFeed, FeedFactory, feed_factory_of
+from extender.app.observation import check_places
+from extender.app.policies import policy_of, refuse_changes, unreserves_of, watched
+from extender.app.upkeep import (
     HOUSEKEEPING_SECONDS,
     REVIVAL_SECONDS,
     STATUSES_SECONDS,
     TABLES,
     WAITING_SECONDS,
-    CacheEvidence,
+    Setup,
+    Upkeep,
     activate,
     assume_unsettled,
     create_cache,
@@ -24,11 +27,9 @@ from extender.app.housekeeping import (
     let_expire,
     preempt,
     prepare,
+    revive_tickers,
     settle,
 )
-from extender.app.observation import check_places
-from extender.app.policies import policy_of, refuse_changes, unreserves_of, watched
-from extender.app.upkeep import Setup, Upkeep, revive_tickers
 from extender.app.writers import PreemptionWriters
 from extender.cache.cache import Cache
 from extender.cache.expiry import Expiry

@@ -1,4 +1,4 @@
-"""Runs what `serve` and `schedule` have in common: filling the cache, periodic tasks, and pages.
+"""Runs what `serve` and `schedule` have in common: filling the cache, periodic tasks, memory and threads, and pages.
 
 A process first creates a `Setup`, then its cache, its feed and its profiles, and last the `Upkeep`, which holds all of
 them. The process answers calls once its cache is filled and it knows the outcome of all writes of earlier processes. It
@@ -12,45 +12,48 @@ whose settings break an order logs a warning.
 from __future__ import annotations
 
 import faulthandler
+import gc
 import logging
+import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from math import inf
 from typing import NamedTuple
 
 from extender.app.feed import HAND_OVER_SECONDS, LEAD_SECONDS, RELIST_SECONDS, ClusterFeed, Staleness, timing_of
-from extender.app.housekeeping import (
-    HOUSEKEEPING_SECONDS,
-    REPAIR_SECONDS,
-    UNANSWERED_SECONDS,
-    VERSION_SECONDS,
-    RuleCalls,
-    compare,
-    limit_process,
-    relist_interrupted,
-)
 from extender.app.live_lookups import FollowedVersion, announcement, version_to_follow
 from extender.app.live_pages import live_pages, simulation_handler
 from extender.app.observation import Observation
 from extender.app.policies import Adopt, PolicyReload, PolicyReloaded, PolicyTrial
 from extender.cache.cache import Cache
-from extender.cache.debugger import Comparer, dump
-from extender.cache.expiry import SURVEY_SECONDS
+from extender.cache.changes import Changes
+from extender.cache.debugger import TABLE, Comparer, dump
+from extender.cache.expiry import SURVEY_SECONDS, Expiry
+from extender.cache.pod_states import is_bound
 from extender.cluster.kube_client import CALL_SECONDS, CONNECT_SECONDS
+from extender.cluster.statuses import ApiStatuses
 from extender.cluster.watch.api_objects import LIST_SILENCE_SECONDS
 from extender.cluster.watch.reflector import DELETION_SECONDS
 from extender.cluster.watch.source import WATCH_SILENCE_SECONDS
 from extender.cluster.watch.survey import LONGEST_INTERVAL_SECONDS, PATIENCE_SECONDS
 from extender.config.settings import Command, Settings
+from extender.errors import ClusterError, IllegalTransition
+from extender.framework.permit import Permits
 from extender.framework.profile import Profiles
 from extender.model.extender_config import DEFAULT_TIMEOUT_SECONDS
+from extender.model.meta import Object
+from extender.plugins.users.rule_calls import end_abandoned
 from extender.policy.policy import Policy, parsed
 from extender.runtime import process
 from extender.runtime.clock import Clock, TimeLimit
+from extender.runtime.ports import Binding, Lister, Telemetry
 from extender.runtime.threads import HangingCalls, Ticker
+from extender.scheduler.preemption import RulePreemption
 from extender.table.features import FeatureGates
+from extender.verbs.filter import Activator, RefusedPods
 from extender.verbs.verb import SECONDS as CONFIRMATION_SECONDS
 from extender.web.access import CONFIGZ, SIMULATE
 from extender.web.app import COMPARE, DUMP, LOG_LEVEL, PrivatePages, change_log_level, configz, when_ready
@@ -301,3 +304,149 @@ def warn(settings: Settings) -> None:
             shorter = f"{order.shorter}: {order.shorter_seconds:g} s"
             longer = f"{order.longer}: {order.longer_seconds:g} s"
             _log.warning("a time limit is too short shorter=%r longer=%r needed=%r", shorter, longer, order.reason)
+
+
+def assume_unsettled(cache: Cache, bindings: Iterable[Binding]) -> None:
+    """Assumes these pods in the cache, because an earlier worker may have bound them.
+
+    They stay assumed until the watch shows them on their nodes, or they expire, whether their nodes exist or not.
+    """
+    for binding in bindings:
+        info = cache.find_pod(binding.uid, binding.key)
+        if info is not None and cache.placement(binding.uid) is None:
+            with suppress(IllegalTransition):  # the watch may have shown the pod on a node just now
+                cache.keep_place(info, binding.node, binding.annotations)
+                _log.warning(
+                    "pod assumed, an earlier worker may have bound it pod=%s node=%s", binding.key, binding.node
+                )
+
+
+HOUSEKEEPING_SECONDS = 1.0
+WAITING_SECONDS = 0.2  # the time between two checks of pods that wait between their decision and their bind
+UNANSWERED_SECONDS = 30.0  # the time to live after a bind without an answer, if assumedTtlSeconds is 0
+REVIVAL_SECONDS = 60.0  # the time between two restarts of ended threads; a probe of /livez restarts them sooner
+REPAIR_SECONDS = 30.0
+VERSION_SECONDS = 60.0  # the time between two questions for the version of the API server
+STATUSES_SECONDS = 30.0
+FROZEN_SECONDS = 20.0  # less than gunicorn waits for a worker, so that the line is known when the worker is ended
+# One copy of the cache is for filter, one is for bind, and one is for the comparer.
+TABLES = 3
+# A thread gives up the GIL after this time. With Python's 5 ms, binders and calls would wait too long for it.
+SWITCH_SECONDS = 0.001
+
+
+def limit_process() -> None:
+    """Limits garbage collection, the free memory that the C library keeps, and how long a thread waits for the GIL."""
+    sys.setswitchinterval(SWITCH_SECONDS)
+    gc.set_threshold(*process.GC_THRESHOLDS)
+    process.PAUSES.start()
+    process.limit()
+
+
+def prepare(cache: Cache, tables: int = 1) -> None:
+    """Builds the tables that decisions read, and tunes memory allocation for the number of cached nodes."""
+    process.limit(cache.size().nodes)
+    cache.refresh(tables)
+    gc.freeze()  # most of the listed objects live long, so they are exempted from garbage collection
+    process.use_huge_pages()
+
+
+def create_cache(
+    settings: Settings, clock: Clock, telemetry: Telemetry, features: FeatureGates, changes: Changes | None
+) -> Cache:
+    """Returns an empty cache. A pod stays assumed at least as long as its bind may be in flight."""
+    seconds, settle_seconds = settings.assumed_ttl_seconds, settings.settle_seconds
+    unanswered_seconds = max(seconds or UNANSWERED_SECONDS, settle_seconds)
+    cache = Cache(clock, telemetry, unanswered_seconds if seconds else 0.0, features, changes, unanswered_seconds)
+    if settings.coscheduling:
+        cache.groups.use_coscheduling_label()
+    return cache
+
+
+class RuleCalls:
+    """Ends calls of users' rules long after their deadline, and warns of those that run on.
+
+    C code that keeps the interpreter to itself, as a regular expression does, stops all threads of the process. Then a
+    thread of C writes to stderr where each of them is.
+    """
+
+    def __init__(self, clock: Clock, telemetry: Telemetry) -> None:
+        self._clock = clock
+        self._telemetry = telemetry
+        self._known = 0
+
+    def look(self) -> None:
+        faulthandler.dump_traceback_later(FROZEN_SECONDS, file=2)
+        stuck = end_abandoned(self._clock.monotonic())
+        self._telemetry.rule_calls_stuck(len(stuck))
+        if len(stuck) > self._known:
+            places = ", ".join(sorted({f"{rule} ({place})" if place else rule for rule, place in stuck}))
+            _log.warning("rule calls cannot be ended, restart the process calls=%d rules=%r", len(stuck), places)
+        self._known = len(stuck)
+
+
+def let_expire(expiry: Expiry, consequence: str) -> None:
+    """Expires the assumed pods whose time to live has ended, and logs each of them.
+
+    `consequence` says in the log what happens to an expired pod next.
+    """
+    try:
+        expired = expiry.sweep()
+    except ClusterError as error:
+        _log.warning("assumed pods kept beyond their time, because pods cannot be listed reason=%r", str(error))
+        return
+    for key in expired:
+        _log.warning("assumed pod expired, no watch or list shows its bind pod=%s consequence=%r", key, consequence)
+
+
+def relist_interrupted(cache: Cache, lister: Lister[Object]) -> None:
+    """If an error interrupted a change in the cache, lists all objects of that kind again to repair the cache."""
+    for kind in cache.interrupted_kinds():
+        if kind in lister.kinds():
+            lister.relist(kind, "an error interrupted a change of an object of this kind in the cache")
+
+
+def activate(refused: RefusedPods, activator: Activator) -> None:
+    """If a pod was refused on every node but fits now, makes the scheduler try the pod again."""
+    for pod in refused.fitting():
+        activator.activate(pod)
+
+
+def preempt(refused: RefusedPods, preemption: RulePreemption) -> None:
+    """Evicts pods to help pods that only users' rules have refused. The next call repeats evictions that failed."""
+    pods = refused.take(preemption.rules())
+    failed = [uid for uid, _ in pods]  # an unexpected error counts as a failure for every pod
+    try:
+        failed = preemption.run(pods)
+    finally:
+        for uid in failed:
+            refused.give_back(uid)
+
+
+def forget_statuses(cache: Cache, statuses: ApiStatuses) -> None:
+    """Forgets the statuses that were written for pods that have since been bound or deleted."""
+    statuses.forget_others({uid for uid, pod in cache.pods().items() if not pod.node_name})
+
+
+def settle(permits: Permits, cache: Cache) -> None:
+    """Undoes the reservations of users' rules for pods whose bind got no answer and has failed.
+
+    The reservations stay if the cache shows that the pod was bound, or while the outcome is unknown.
+    """
+    permits.settle(lambda uid, node_name: is_bound(cache.placement(uid), node_name))
+
+
+def compare(comparer: Comparer) -> None:
+    """Compares the cache with the API server, and logs a summary."""
+    report = comparer.compare()
+    tables = report.compared.get(TABLE, 0)
+    _log.info(
+        "cache compared objects=%d kinds=%d tables=%d differences=%d undecided=%d",
+        sum(report.compared.values()) - tables,
+        len(report.compared) - 1,
+        tables,
+        len(report.differences),
+        len(report.undecided),
+    )
+    for kind, reason in report.unlisted.items():
+        _log.warning("kind not compared kind=%s reason=%r", kind, reason)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from extender.app.feed import ClusterFeed, FeedFactory
-from extender.app.housekeeping import CacheEvidence
+from extender.app.feed import CacheEvidence, ClusterFeed, FeedFactory
 from extender.cache.cache import Cache
 from extender.runtime.clock import SystemClock
 from extender.runtime.ports import Telemetry

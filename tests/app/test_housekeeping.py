@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from extender.app.housekeeping import CacheEvidence, assume_unsettled, relist_interrupted
+from extender.app.feed import CacheEvidence
+from extender.app.upkeep import assume_unsettled, relist_interrupted
 from extender.cache.cache import Cache
 from extender.cache.changes import Changes
 from extender.model import meta

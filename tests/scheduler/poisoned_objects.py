@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from extender.app.housekeeping import let_expire, relist_interrupted
+from extender.app.upkeep import let_expire, relist_interrupted
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.runtime.threads import TaskFailures

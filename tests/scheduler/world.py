@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from extender.app.housekeeping import create_cache
 from extender.app.loop import LoopPorts, compose_loop
 from extender.app.observation import Observation
+from extender.app.upkeep import create_cache
 from extender.cache.expiry import Expiry
 from extender.config.settings import Settings
 from extender.engine.decide import SchedulingCycle

@@ -142,10 +142,10 @@ BROKEN: Mapping[str, Plan] = {
     "no answer is taken for no": without("extender.app.serve.Bind", HastyBind, SILENT, crashes=False),
     "a new leader does not catch up": without("extender.cluster.watch.survey.Survey.confirmed", at_once),
     "surveys are not followed up": without("extender.cluster.watch.survey.Surveyor.follow_up", nothing),
-    "pods are not assumed": without("extender.app.housekeeping.Cache", UnassumingCache),
-    "a list does not take away": without("extender.app.housekeeping.Cache", AddingCache, SILENT),
+    "pods are not assumed": without("extender.app.upkeep.Cache", UnassumingCache),
+    "a list does not take away": without("extender.app.upkeep.Cache", AddingCache, SILENT),
     "a status is written after the bind": without("extender.app.writers.ApiStatuses", TardyStatuses),
     "volumes are not awaited": without("extender.app.loop.Volumes", HastyVolumes),
     "devices are not reserved": without("extender.app.loop.DeviceClaims", GivenAwayDevices),
-    "some deletions are not heard": without("extender.app.housekeeping.Cache", DeafCache, SILENT, crashes=False),
+    "some deletions are not heard": without("extender.app.upkeep.Cache", DeafCache, SILENT, crashes=False),
 }

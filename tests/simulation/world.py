@@ -141,7 +141,7 @@ class World:
             "extender.app.feed.KubeClient": lambda *_: SimulatedKubeClient(self.network, self._current()),
             "extender.app.feed.LeaderElector": WitnessedElector,
             "extender.app.live_lookups.identify": lambda _: ("simulation", "none"),
-            "extender.app.housekeeping.Cache": WitnessedCache,
+            "extender.app.upkeep.Cache": WitnessedCache,
             "extender.verbs.prioritize.Random": lambda: Random(self.simulation.random.random()),
             "extender.app.serve.Metrics": AlarmingMetrics,
             "extender.runtime.process.COLLECT_SECONDS": 0.0,  # five waits a second would be most of what happens

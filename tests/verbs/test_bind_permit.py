@@ -14,7 +14,7 @@ import pytest
 
 from examples.rules.gang import GANG, SIZE, whole_gang
 from extender import Node, Pod, Wait, permit, reserve
-from extender.app.housekeeping import settle
+from extender.app.upkeep import settle
 from extender.cache.cache import Cache
 from extender.cluster.election.lease import Fence
 from extender.errors import ExtenderError, OutcomeUnknown, Refused

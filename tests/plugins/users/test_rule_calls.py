@@ -230,13 +230,13 @@ rule_calls.answer_of("Rule", rule, rule_calls.EachCall(SystemClock(), 0.1))
 """
 LIVE = """\
 import os, signal, subprocess, sys
-from extender.app import housekeeping
+from extender.app import upkeep
 from extender.runtime.clock import SystemClock
 from extender.runtime.ports import Telemetry
 from frozen_rules import rule
-housekeeping.FROZEN_SECONDS = 1.0
+upkeep.FROZEN_SECONDS = 1.0
 subprocess.Popen([sys.executable, "-c", f"import os, time; time.sleep(3); os.kill({os.getpid()}, 9)"])
-housekeeping.RuleCalls(SystemClock(), Telemetry()).look()
+upkeep.RuleCalls(SystemClock(), Telemetry()).look()
 rule()
 """
 

@@ -13,7 +13,7 @@ import pytest
 
 from examples.rules.gang import GANG, SIZE, whole_gang
 from extender import Handle, Node, Pod, Wait, permit, reserve
-from extender.app.housekeeping import settle
+from extender.app.upkeep import settle
 from extender.engine.decide import SchedulingCycle
 from extender.errors import OutcomeUnknown, Refused
 from extender.plugins.registry import default_profile
