@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 from extender.app.feed import CacheEvidence, ClusterFeed, feed_factory_of
-from extender.app.loop import Loop, LoopRules, compose_loop, cycles_of, extenders_of, sent_whole
+from extender.app.loop import Loop, LoopRules, Writers, compose_loop, cycles_of, extenders_of, sent_whole
 from extender.app.upkeep import (
     HOUSEKEEPING_SECONDS,
     REVIVAL_SECONDS,
@@ -25,7 +25,6 @@ from extender.app.upkeep import (
     prepare,
     revive_tickers,
 )
-from extender.app.writers import Writers
 from extender.cache.cache import Cache
 from extender.cache.expiry import Expiry
 from extender.cluster.binder import WatchedBinder

@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 from extender.app.feed import CacheEvidence, ClusterFeed, FeedFactory, feed_factory_of
+from extender.app.loop import PreemptionWriters
 from extender.app.observation import check_places
 from extender.app.policies import policy_of, refuse_changes, unreserves_of, watched
 from extender.app.upkeep import (
@@ -30,7 +31,6 @@ from extender.app.upkeep import (
     revive_tickers,
     settle,
 )
-from extender.app.writers import PreemptionWriters
 from extender.cache.cache import Cache
 from extender.cache.expiry import Expiry
 from extender.cluster.binder import WatchedBinder

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from extender.app.writers import Writers
+from extender.app.loop import Writers
 from extender.cluster.election.lease import Fence
 from extender.cluster.kube_client import Caller
 from extender.runtime.clock import ManualClock

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from extender import PodInfo, Rows, Table, Wait, permit, predicate
+from extender.app.loop import PreemptionWriters
 from extender.app.upkeep import preempt
-from extender.app.writers import PreemptionWriters
 from extender.cluster.election.lease import Fence
 from extender.cluster.kube_client import CALL_SECONDS, JSON, Caller
 from extender.engine.group_members import MemberJudge

@@ -132,7 +132,7 @@ SILENT = Weather(answer_lost=0.3, lost=0.1)
 
 def without(path: str, part: object, weather: Weather | None = None, *, crashes: bool = True) -> Plan:
     """A life in which `part` is in the place of the right one."""
-    own = path.startswith(("extender.app.schedule.", "extender.app.loop.", "extender.app.writers."))
+    own = path.startswith(("extender.app.schedule.", "extender.app.loop.", "extender.app.loop."))
     return Plan(stand_ins={path: part}, weather=weather or Weather(), own_scheduler=own, crashes=crashes)
 
 
@@ -144,7 +144,7 @@ BROKEN: Mapping[str, Plan] = {
     "surveys are not followed up": without("extender.cluster.watch.survey.Surveyor.follow_up", nothing),
     "pods are not assumed": without("extender.app.upkeep.Cache", UnassumingCache),
     "a list does not take away": without("extender.app.upkeep.Cache", AddingCache, SILENT),
-    "a status is written after the bind": without("extender.app.writers.ApiStatuses", TardyStatuses),
+    "a status is written after the bind": without("extender.app.loop.ApiStatuses", TardyStatuses),
     "volumes are not awaited": without("extender.app.loop.Volumes", HastyVolumes),
     "devices are not reserved": without("extender.app.loop.DeviceClaims", GivenAwayDevices),
     "some deletions are not heard": without("extender.app.upkeep.Cache", DeafCache, SILENT, crashes=False),

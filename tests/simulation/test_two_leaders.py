@@ -172,8 +172,8 @@ def preempt(client: type[Caller]) -> World:
         own_scheduler=True, replicas=2, nodes=1, people=False, misfortune=False, crashes=False, weather=CALM,
         disturbs=False,
         stand_ins={
-            "extender.app.writers.ApiEvictor": pausing_evictor(stopped),
-            "extender.app.writers.LeaderClient": client,
+            "extender.app.loop.ApiEvictor": pausing_evictor(stopped),
+            "extender.app.loop.LeaderClient": client,
         },
     )  # fmt: skip
     world = World(1, plan)

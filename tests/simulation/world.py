@@ -152,7 +152,7 @@ class World:
             "extender.app.schedule.SchedulerMetrics": AlarmingSchedulerMetrics,
             "extender.app.schedule.PageServer": Pages,
             # A simulated thread may have to wait at any lock: so may fibers in a call, and nowhere else.
-            "extender.app.writers.FiberPool": lambda name, _, on_error: NoFibers(name, 16, on_error),
+            "extender.app.loop.FiberPool": lambda name, _, on_error: NoFibers(name, 16, on_error),
             **self.plan.stand_ins,
         }
         return {path: _introduced(each, shared) for path, each in stand_ins.items()}
