@@ -20,13 +20,12 @@ from extender.cli.experiment import experiment
 from extender.cli.explain import explain
 from extender.cli.mcp import mcp
 from extender.cli.output import lay_out, os_error_text, write_commands
-from extender.cli.plan import plan
 from extender.cli.process_commands import demo, schedule, serve, view
 from extender.cli.record import record, replay, snapshot, translate, upgrade_check
 from extender.cli.reference import reference
 from extender.cli.rule import rule
-from extender.cli.status import status
-from extender.cli.what_if import capacity, compare, simulate
+from extender.cli.running import status
+from extender.cli.what_if import capacity, compare, plan, simulate
 from extender.errors import ConfigurationError, ExtenderError, MalformedInput, TooExpensive, explained
 from extender.runtime.process import GC_THRESHOLDS, product_commit, product_version
 from extender.runtime.text import did_you_mean, printable, with_suggestion

@@ -16,7 +16,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from extender.cli.main import cli
-from extender.cli.status import SECTIONS
+from extender.cli.running import SECTIONS
 from extender.errors import ConfigurationError, ExtenderError
 from extender.runtime.text import age
 from extender.scheduler.modeler import PodView, QueueStatus
