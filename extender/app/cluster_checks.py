@@ -363,13 +363,10 @@ def own_pods(client: KubeClient, account: str) -> list[Pod]:
     namespace, _, name = account.partition("/")
     path = f"/apis/apps/v1/namespaces/{quote(namespace, '')}/deployments"
     templates = [each["spec"]["template"] for each in client.call_for(msgspec.json.decode, "GET", path, b"")["items"]]
+    own = [each for each in templates if each["spec"].get("serviceAccountName", "default") == name]
     decode = decoders(KINDS[Pod.__name__])[1]
-    pods = [decode(msgspec.Raw(msgspec.json.encode(each))) for each in templates if _account(each) == name]
+    pods = [decode(msgspec.Raw(msgspec.json.encode(each))) for each in own]
     return [pod for pod in pods if isinstance(pod, Pod)]
-
-
-def _account(template: dict[str, dict[str, str]]) -> str:
-    return template["spec"].get("serviceAccountName", "default")
 
 
 def check_own_pods(configuration: Policy, pods: Sequence[Pod]) -> Iterator[Finding]:

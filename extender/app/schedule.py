@@ -7,7 +7,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from random import Random
 
 from extender.app.feed import CacheEvidence, ClusterFeed, feed_factory_of
@@ -195,7 +195,7 @@ class SchedulerProcess:
         Returns False if the process must stop.
         """
         logged: set[str] = set()
-        while obstacles := _failing(self.upkeep.waiting_for()):
+        while obstacles := {check: why for check, why in self.upkeep.waiting_for().items() if why is not None}:
             for check in obstacles.keys() - logged:
                 _log.info("not scheduling yet check=%s reason=%r", check, obstacles[check])
             logged |= obstacles.keys()
@@ -300,7 +300,3 @@ def _rules_of(setup: Setup, random: Random, extenders: Extenders, timer: Profile
 def _prepare(cache: Cache, feed: ClusterFeed) -> None:
     feed.settlement.look()
     prepare(cache, TABLES)
-
-
-def _failing(checks: Mapping[str, str | None]) -> dict[str, str]:
-    return {check: obstacle for check, obstacle in checks.items() if obstacle is not None}

@@ -413,7 +413,7 @@ def _read(
     read_profiles = [reader.read(name, spec) for reader, name in zip(readers, names, strict=True)]
     if is_for_stock:
         _check_common_queue_sort(profiles, faults)
-    elif len({_sort_of(profile) for profile in read_profiles}) > 1:
+    elif len({profile.queue_sort and profile.queue_sort.name for profile in read_profiles}) > 1:
         faults.add("profiles: plugins.queueSort", "all profiles share one queue, so they must name the same plugin")
     extenders = read_extenders(spec.extenders, faults)
     if any(extender.ignored_resources for extender in extenders):
@@ -483,10 +483,6 @@ def _watched(specs: Iterable[WatchSpec], faults: Faults) -> tuple[Kind, ...]:
             plural = spec.resource or f"{spec.kind.lower()}s"
             kinds[spec.kind] = custom_kind(spec.api_version, spec.kind, plural)
     return tuple(kinds.values())
-
-
-def _sort_of(profile: Profile) -> str:
-    return PRIORITY_SORT if profile.queue_sort is None else profile.queue_sort.name
 
 
 def _scheduler_names(profiles: Iterable[ProfileSpec], faults: Faults) -> list[str]:

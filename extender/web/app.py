@@ -210,7 +210,10 @@ def create_app(backend: Backend, settings: Settings, metrics: Metrics) -> Extend
     """Returns the application that serves `backend`'s verbs under `settings.prefix`."""
     traces = Traces()
     notifier = BatchedNotifier[Call](lambda calls: report(calls, metrics, traces))
-    calls = Calls(backend.waiting_for, notifier.note, _exemptions(settings), backend.observers)
+    exemptions = Exemptions(
+        frozenset(settings.exempt_namespaces), settings.own_namespace, labels_of(settings.own_labels)
+    )
+    calls = Calls(backend.waiting_for, notifier.note, exemptions, backend.observers)
 
     def unready() -> Mapping[str, str | None]:
         draining = "shutting down" if lifecycle.draining else None
@@ -252,14 +255,6 @@ def _lifecycle(
     return Lifecycle(
         limits, settings.drain_seconds, start, stop, backend.compare, backend.hand_over, backend.reload
     )  # fmt: skip
-
-
-def _exemptions(settings: Settings) -> Exemptions:
-    return Exemptions(
-        namespaces=frozenset(settings.exempt_namespaces),
-        own_namespace=settings.own_namespace,
-        own_labels=labels_of(settings.own_labels),
-    )
 
 
 class PageServer:
