@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from random import Random
 from typing import Any
@@ -17,16 +18,12 @@ from extender.app.upkeep import (
     HOUSEKEEPING_SECONDS,
     REVIVAL_SECONDS,
     STATUSES_SECONDS,
-    TABLES,
     WAITING_SECONDS,
     Setup,
     Upkeep,
-    activate,
-    assume_unsettled,
     create_cache,
     forget_statuses,
     let_expire,
-    preempt,
     prepare,
     revive_tickers,
     settle,
@@ -39,7 +36,7 @@ from extender.cluster.election.lease import LeaderBinder
 from extender.cluster.kube_client import KubeClient
 from extender.config.settings import Settings, host_and_port
 from extender.engine.group_members import MemberJudge
-from extender.errors import ConfigurationError
+from extender.errors import ConfigurationError, IllegalTransition
 from extender.extender_v1.messages import NamesReader
 from extender.framework.permit import Permits
 from extender.framework.profile import Profiles
@@ -52,10 +49,10 @@ from extender.runtime.ports import Binding
 from extender.runtime.process import product_version
 from extender.runtime.threads import Ticker
 from extender.runtime.unsettled import UnsettledWrites
-from extender.scheduler.preemption import check_preemption
+from extender.scheduler.preemption import RulePreemption, check_preemption
 from extender.table.features import FeatureGates
 from extender.verbs.bind import Bind, PermitWait
-from extender.verbs.filter import Filter, FilterBest, Prioritize, RefusedPods, Scale
+from extender.verbs.filter import Activator, Filter, FilterBest, Prioritize, RefusedPods, Scale
 from extender.verbs.group_plans import GroupPlans
 from extender.verbs.group_quorum import GroupQuorum
 from extender.verbs.preempt import Preempt
@@ -67,6 +64,8 @@ from extender.web.app import Backend, ExtenderApp, create_app
 from extender.web.metrics import Metrics
 
 END_SECONDS = 1.0  # how long `stop` waits for each thread
+# One copy of the cache is for filter, one is for bind, and one is for the comparer.
+TABLES = 3
 
 _log = logging.getLogger(__name__)
 
@@ -338,3 +337,35 @@ def _prepare(cache: Cache, feed: ClusterFeed, unsettled: Sequence[Binding]) -> N
 def _fixed(policy: Policy) -> Mapping[str, object]:
     """Returns the values that cannot change while the process runs: path in the policy -> value."""
     return {"featureGates": policy.features, "watch": watched(policy), **unreserves_of(policy.profiles)}
+
+
+def assume_unsettled(cache: Cache, bindings: Iterable[Binding]) -> None:
+    """Assumes these pods in the cache, because an earlier worker may have bound them.
+
+    They stay assumed until the watch shows them on their nodes, or they expire, whether their nodes exist or not.
+    """
+    for binding in bindings:
+        info = cache.find_pod(binding.uid, binding.key)
+        if info is not None and cache.placement(binding.uid) is None:
+            with suppress(IllegalTransition):  # the watch may have shown the pod on a node just now
+                cache.keep_place(info, binding.node, binding.annotations)
+                _log.warning(
+                    "pod assumed, an earlier worker may have bound it pod=%s node=%s", binding.key, binding.node
+                )
+
+
+def activate(refused: RefusedPods, activator: Activator) -> None:
+    """If a pod was refused on every node but fits now, makes the scheduler try the pod again."""
+    for pod in refused.fitting():
+        activator.activate(pod)
+
+
+def preempt(refused: RefusedPods, preemption: RulePreemption) -> None:
+    """Evicts pods to help pods that only users' rules have refused. The next call repeats evictions that failed."""
+    pods = refused.take(preemption.rules())
+    failed = [uid for uid, _ in pods]  # an unexpected error counts as a failure for every pod
+    try:
+        failed = preemption.run(pods)
+    finally:
+        for uid in failed:
+            refused.give_back(uid)

@@ -16,8 +16,7 @@ import gc
 import logging
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from math import inf
@@ -40,7 +39,7 @@ from extender.cluster.watch.reflector import DELETION_SECONDS
 from extender.cluster.watch.source import WATCH_SILENCE_SECONDS
 from extender.cluster.watch.survey import LONGEST_INTERVAL_SECONDS, PATIENCE_SECONDS
 from extender.config.settings import Command, Settings
-from extender.errors import ClusterError, IllegalTransition
+from extender.errors import ClusterError
 from extender.framework.permit import Permits
 from extender.framework.profile import Profiles
 from extender.model.extender_config import DEFAULT_TIMEOUT_SECONDS
@@ -49,11 +48,9 @@ from extender.plugins.users.rule_calls import end_abandoned
 from extender.policy.policy import Policy, parsed
 from extender.runtime import process
 from extender.runtime.clock import Clock, TimeLimit
-from extender.runtime.ports import Binding, Lister, Telemetry
+from extender.runtime.ports import Lister, Telemetry
 from extender.runtime.threads import HangingCalls, Ticker
-from extender.scheduler.preemption import RulePreemption
 from extender.table.features import FeatureGates
-from extender.verbs.filter import Activator, RefusedPods
 from extender.verbs.verb import SECONDS as CONFIRMATION_SECONDS
 from extender.web.access import CONFIGZ, SIMULATE
 from extender.web.app import COMPARE, DUMP, LOG_LEVEL, PrivatePages, change_log_level, configz, when_ready
@@ -306,21 +303,6 @@ def warn(settings: Settings) -> None:
             _log.warning("a time limit is too short shorter=%r longer=%r needed=%r", shorter, longer, order.reason)
 
 
-def assume_unsettled(cache: Cache, bindings: Iterable[Binding]) -> None:
-    """Assumes these pods in the cache, because an earlier worker may have bound them.
-
-    They stay assumed until the watch shows them on their nodes, or they expire, whether their nodes exist or not.
-    """
-    for binding in bindings:
-        info = cache.find_pod(binding.uid, binding.key)
-        if info is not None and cache.placement(binding.uid) is None:
-            with suppress(IllegalTransition):  # the watch may have shown the pod on a node just now
-                cache.keep_place(info, binding.node, binding.annotations)
-                _log.warning(
-                    "pod assumed, an earlier worker may have bound it pod=%s node=%s", binding.key, binding.node
-                )
-
-
 HOUSEKEEPING_SECONDS = 1.0
 WAITING_SECONDS = 0.2  # the time between two checks of pods that wait between their decision and their bind
 UNANSWERED_SECONDS = 30.0  # the time to live after a bind without an answer, if assumedTtlSeconds is 0
@@ -329,8 +311,6 @@ REPAIR_SECONDS = 30.0
 VERSION_SECONDS = 60.0  # the time between two questions for the version of the API server
 STATUSES_SECONDS = 30.0
 FROZEN_SECONDS = 20.0  # less than gunicorn waits for a worker, so that the line is known when the worker is ended
-# One copy of the cache is for filter, one is for bind, and one is for the comparer.
-TABLES = 3
 # A thread gives up the GIL after this time. With Python's 5 ms, binders and calls would wait too long for it.
 SWITCH_SECONDS = 0.001
 
@@ -404,23 +384,6 @@ def relist_interrupted(cache: Cache, lister: Lister[Object]) -> None:
     for kind in cache.interrupted_kinds():
         if kind in lister.kinds():
             lister.relist(kind, "an error interrupted a change of an object of this kind in the cache")
-
-
-def activate(refused: RefusedPods, activator: Activator) -> None:
-    """If a pod was refused on every node but fits now, makes the scheduler try the pod again."""
-    for pod in refused.fitting():
-        activator.activate(pod)
-
-
-def preempt(refused: RefusedPods, preemption: RulePreemption) -> None:
-    """Evicts pods to help pods that only users' rules have refused. The next call repeats evictions that failed."""
-    pods = refused.take(preemption.rules())
-    failed = [uid for uid, _ in pods]  # an unexpected error counts as a failure for every pod
-    try:
-        failed = preemption.run(pods)
-    finally:
-        for uid in failed:
-            refused.give_back(uid)
 
 
 def forget_statuses(cache: Cache, statuses: ApiStatuses) -> None:

@@ -17,14 +17,7 @@ import numpy as np
 
 from extender.cache.pod_states import PodPlacement
 from extender.engine.decide import EXTENDER
-from extender.errors import (
-    ExtenderError,
-    ExtenderRefused,
-    ExtenderUnanswered,
-    MalformedAnswer,
-    OutcomeUnknown,
-    Refused,
-)
+from extender.errors import ExtenderError, ExtenderRefused, ExtenderUnanswered, MalformedAnswer, OutcomeUnknown, Refused
 from extender.extender_v1 import client as wire_client
 from extender.extender_v1.client import Filtered, Offer
 from extender.extender_v1.messages import HostPriority

@@ -63,15 +63,7 @@ from extender.model.pod_groups import CompositePodGroup, GroupName, PodGroup
 from extender.runtime.clock import Clock, Deadline
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo, Table, Trial
-from extender.verbs.group_planning import (
-    GroupAnswer,
-    Judge,
-    MemberCall,
-    Plan,
-    Planner,
-    PlanRequest,
-    void_nominations,
-)
+from extender.verbs.group_planning import GroupAnswer, Judge, MemberCall, Plan, Planner, PlanRequest, void_nominations
 from extender.verbs.split_gangs import SplitGangs
 from extender.verbs.verb import PAUSE_SECONDS, PAUSES
 

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from extender.app.feed import CacheEvidence
-from extender.app.upkeep import assume_unsettled, relist_interrupted
+from extender.app.serve import assume_unsettled
+from extender.app.upkeep import relist_interrupted
 from extender.cache.cache import Cache
 from extender.cache.changes import Changes
 from extender.model import meta

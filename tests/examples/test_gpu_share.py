@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from examples.rules.gpu_share import COUNT, DEVICE, INDEX, MEMORY, NO_GPU, POD, has_gpu, pick_gpu
-from extender.app.upkeep import assume_unsettled
+from extender.app.serve import assume_unsettled
 from extender.cache.cache import Cache
 from extender.errors import OutcomeUnknown, Refused
 from extender.framework.profile import Profile, Profiles
