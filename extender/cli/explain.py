@@ -32,12 +32,12 @@ from extender.cli.running import (
 from extender.cli.source_options import (
     ACCESS,
     DOES_NOT_FIT,
-    FILE,
     KIND_PREFIXES,
     Progress,
     Source,
     add_new_nodes,
     add_node_option,
+    filenames_option,
     group_key,
     known_pod,
     pod_key,
@@ -69,26 +69,28 @@ _ONLY_STANDARD_INPUT = "--batch reads clusters and pods from standard input only
 _NOT_IN_A_BATCH = ("filename", "cluster", "nodes", "node", "add_node", "namespace", *ACCESS, *_OF_A_LIST)
 
 
-def print_decisions(replicas: Iterable[RunningReplica], key: str, output: Output) -> None:
-    """Prints the decisions about the pod NAMESPACE/NAME, the oldest first. Raises UnknownPod, ExtenderError."""
+def print_decisions(
+    replicas: Iterable[RunningReplica], key: str, namespace: str, sort_by: JsonPath | None, output: Output
+) -> None:
+    """Prints the decisions about the pod NAMESPACE/NAME, the oldest first; without a key, the last one about each pod.
+
+    Args:
+        namespace: the namespace whose pods are listed without a key; "" for all.
+
+    Raises:
+        UnknownPod, ExtenderError: no decision about the pod is remembered, or no replica answers.
+    """
     document = _document(replicas, key)
+    if key:
+        decisions = [(key, decision) for decision in document["decisions"]]
+    else:
+        pods = [each for each in document["pods"] if not namespace or each["pod"].startswith(f"{namespace}/")]
+        document["pods"] = pods = in_order(pods, sort_by)
+        decisions = [(decision["pod"], decision) for decision in pods]
     if not output.is_text:
         show(headed(DocumentKind.DECISIONS, document), output)
-        return
-    _print_table((key, decision) for decision in document["decisions"])
-
-
-def print_last_decisions(
-    replicas: Iterable[RunningReplica], namespace: str, sort_by: JsonPath | None, output: Output
-) -> None:
-    """Prints the last decision about each pod of `namespace`; "" means all namespaces. Raises ExtenderError."""
-    document = _document(replicas)
-    pods = [each for each in document["pods"] if not namespace or each["pod"].startswith(f"{namespace}/")]
-    pods = in_order(pods, sort_by)
-    if not output.is_text:
-        show(headed(DocumentKind.DECISIONS, {**document, "pods": pods}), output)
-    elif pods:
-        _print_table((decision["pod"], decision) for decision in pods)
+    elif key or decisions:
+        _print_table(decisions)
     else:
         pods_of = f"pods in the namespace {namespace}" if namespace else "pods"
         click.echo(f"no decisions about {pods_of} are remembered", err=True)
@@ -139,14 +141,7 @@ def _one_name(_: click.Context, __: click.Parameter, words: Sequence[str]) -> st
 
 @click.command()
 @click.argument("pod", metavar="[POD]", nargs=-1, callback=_one_name, shell_complete=pods_and_groups)
-@click.option(
-    "-f",
-    "--filename",
-    type=FILE,
-    metavar="FILE",
-    help="Pod, Deployment, Job ... to explain, in a file or folder; -: standard input. What no placement reads is not"
-    " checked here: `kubectl apply --dry-run=server`",
-)
+@filenames_option("to explain", many=False)
 @partial(source_options, namespace_of="POD, if its name has none, and of the pods to list")
 @switch("-A", "--all-namespaces", help="list the pending pods of all namespaces (the default without -n)")
 @list_options
@@ -259,12 +254,12 @@ def _show_decisions(
     addressed = AddressedReplica(server or "", "--from", "`extender serve` or `schedule`", tls)
     replicas = replicas_of(in_cluster, source.access, _PORT, addressed)
     if pod is None:
-        print_last_decisions(replicas, listed_namespace, sort_by, output)
+        print_decisions(replicas, "", listed_namespace, sort_by, output)
         return
     refuse_options(_OF_A_LIST, "cannot be used with POD, because it is about the list of decisions")
     namespace = source.namespace or "default" if server else source.default_namespace()
     _refuse_if(group_key(pod, namespace) is not None, f"decisions are about pods, but {pod} is a group")
-    print_decisions(replicas, pod_key(pod, namespace), output)
+    print_decisions(replicas, pod_key(pod, namespace), "", None, output)
 
 
 def _list(source: Source, namespace: str, selector: Selector | None, sort_by: JsonPath | None, output: Output) -> None:

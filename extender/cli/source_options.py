@@ -283,13 +283,16 @@ SEED_OPTION = click.option(
 )
 
 
-def filenames_option(purpose: str) -> Callable[[Any], Any]:
-    """Returns the option -f for manifests, whose help says what is done with their pods, such as `to place`."""
+def filenames_option(purpose: str, *, many: bool = True) -> Callable[[Any], Any]:
+    """Returns the option -f for manifests, whose help says what is done with their pods, such as `to place`.
+
+    The command gets the files as `filenames`, or one file as `filename`.
+    """
     return click.option(
         "-f",
         "--filename",
-        "filenames",
-        multiple=True,
+        "filenames" if many else "filename",
+        multiple=many,
         type=FILE,
         metavar="FILE",
         help=f"Pod, Deployment, Job ... {purpose}, in a file or folder; -: standard input. What no placement reads is"
