@@ -189,6 +189,13 @@ def output_option(*, page: bool = False) -> Callable[[_Function], _Function]:
     )
 
 
+def add_options(command: Callable[..., Any], options: Sequence[Callable[[Any], Any]]) -> Any:
+    """Adds options to a command; its help lists them in this order."""
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 def switch(*names: str, help: str, default: bool = False) -> Callable[[_Function], _Function]:  # noqa: A002  # as click
     """Adds a yes-or-no option `--name/--no-name`. The first of `names` may be a short form."""
     *short, name = names

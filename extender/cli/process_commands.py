@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import click
 
-from extender.cli.output import say
+from extender.cli.output import add_options, say
 from extender.cli.source_options import Progress, Source, profiles_of, refuse_options, source_options
 from extender.config.settings import REMOVED, Command, Option, Settings, host_and_port, load, options_of
 from extender.errors import ConfigurationError
@@ -90,8 +90,6 @@ def settings_options(command: Command) -> Callable[[_Function], _Function]:
     """Adds --config and a flag for each setting of `command` to a function, which gets them as keyword arguments."""
 
     def with_options(function: _Function) -> _Function:
-        for option in reversed(options_of(command)):
-            function = _flag(option, option.defaults[command])(function)
         config = click.option(
             "--config",
             type=click.Path(path_type=Path),
@@ -99,7 +97,8 @@ def settings_options(command: Command) -> Callable[[_Function], _Function]:
             envvar="EXTENDER_CONFIG",
             help="settings file (YAML)",
         )
-        return config(function)
+        flags = [_flag(option, option.defaults[command]) for option in options_of(command)]
+        return add_options(function, [config, *flags])  # type: ignore[no-any-return]  # as click's decorators
 
     return with_options
 

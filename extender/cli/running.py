@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import click
 
 from extender.cli.document_kinds import DocumentKind, headed
-from extender.cli.output import JsonPath, Output, in_order, list_options, output_option, say, show, switch
+from extender.cli.output import JsonPath, Output, add_options, in_order, list_options, output_option, say, show, switch
 from extender.cli.source_options import ACCESS, access_options, pod_key, refuse_options
 from extender.config.cluster_access import ClusterAccess, live_access
 from extender.errors import ConfigurationError, ExtenderError
@@ -118,10 +118,7 @@ def tls_options(command: _Command) -> _Command:
             "--tls-server-name", metavar="NAME", help="name in the process's certificate  [default: the URL's]"
         ),
     )
-    decorated: Any = with_tls
-    for option in reversed(options):
-        decorated = option(decorated)
-    return decorated  # type: ignore[no-any-return]  # click's decorators lose the function's type
+    return add_options(with_tls, options)  # type: ignore[no-any-return]  # click's decorators lose the function's type
 
 
 def _fault(error: OSError) -> str:

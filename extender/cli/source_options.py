@@ -22,7 +22,7 @@ from click.core import ParameterSource
 
 from extender.cli.completion import contexts, namespaces, nodes
 from extender.cli.document_kinds import DocumentKind, headed, with_notes
-from extender.cli.output import Output, answering, os_error_text, say, say_lines, show
+from extender.cli.output import Output, add_options, answering, os_error_text, say, say_lines, show
 from extender.config.cluster_access import IN_CLUSTER, ClusterAccess, listed, live_access
 from extender.config.settings import OPTIONS
 from extender.errors import ClusterError, ConfigurationError, MalformedInput, UnknownNode, UnknownPod
@@ -187,10 +187,7 @@ def access_options(command: _Command) -> _Command:
             "--as-group", metavar="GROUP", multiple=True, help="group to act as a member of, with --as; repeatable"
         ),
     )
-    decorated: Any = with_access
-    for option in reversed(options):
-        decorated = option(decorated)
-    return decorated  # type: ignore[no-any-return]  # click's decorators lose the function's type
+    return add_options(with_access, options)  # type: ignore[no-any-return]  # click's decorators lose the function's type
 
 
 def source_options(
@@ -245,10 +242,7 @@ def source_options(
     ]
     if decides:
         options += [_policy_option(compares), VERSION_OPTION, TIMEOUT_OPTION]
-    decorated: Any = with_source
-    for option in reversed(options):
-        decorated = option(decorated)
-    return decorated  # type: ignore[no-any-return]  # click's decorators lose the function's type
+    return add_options(with_source, options)  # type: ignore[no-any-return]  # click's decorators lose the function's type
 
 
 class Seconds(click.FloatRange):

@@ -16,7 +16,7 @@ import click
 
 from extender.cli.completion import nodes, pods_and_groups
 from extender.cli.document_kinds import DocumentKind
-from extender.cli.output import Output, output_option, say, switch
+from extender.cli.output import Output, add_options, output_option, say, switch
 from extender.cli.source_options import (
     DOES_NOT_FIT,
     SEED_OPTION,
@@ -70,9 +70,7 @@ def _scenario_options(command: Any) -> Any:
             "--delete", multiple=True, metavar="[NS/][KIND/]NAME", help="delete this pod, or the pods of this workload"
         ),
     )
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return add_options(command, options)
 
 
 @click.command()
