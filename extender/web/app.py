@@ -56,7 +56,7 @@ from extender.web.answers import (
     status_line,
 )
 from extender.web.connection import Acceptor, Environ, Lifecycle
-from extender.web.log import LONGEST_KEY, LONGEST_TEXT, Traces, Work, cut, inform
+from extender.web.log import LONGEST_KEY, LONGEST_TEXT, Traces, cut, inform
 from extender.web.metrics import BatchedNotifier, Metrics
 from extender.web.request_parser import Limits, RequestRefused
 
@@ -580,8 +580,7 @@ def report(calls: Sequence[Call], metrics: Metrics, traces: Traces) -> None:
         metrics.called(call.verb, call.outcome, call.seconds)
         if call.status >= 400:
             metrics.rejected(call.status)
-    work = [Work(_fields(call), call.ended_at, call.traceparent) for call in calls]
-    inform(_log, "call", [traces.trace(each) for each in work])
+    inform(_log, "call", [traces.trace(_fields(call), call.ended_at, call.traceparent) for call in calls])
 
 
 def _fields(call: Call) -> dict[str, object]:

@@ -39,7 +39,7 @@ from extender.runtime.process import PAUSES, product_commit
 from extender.runtime.threads import Ticker
 from extender.scheduler.scheduler_ports import Attempt, GroupResult
 from extender.table.features import DEFAULT_FEATURES, Behaviours
-from extender.web.log import Traces, Work, inform
+from extender.web.log import Traces, inform
 from extender.web.series import ALL_SERIES, BEFORE_ENTITIES, SCHEDULER_SERIES, SERIES, Series, as_in
 
 _log = logging.getLogger(__name__)
@@ -359,8 +359,7 @@ class AttemptLog:
         self._notifier.stop()
 
     def _write(self, attempts: Sequence[tuple[float, Attempt]]) -> None:
-        work = [Work(_fields(attempt), ended_at) for ended_at, attempt in attempts]
-        inform(_log, "attempt", [self._traces.trace(each) for each in work])
+        inform(_log, "attempt", [self._traces.trace(_fields(attempt), ended_at) for ended_at, attempt in attempts])
 
 
 def _fields(attempt: Attempt) -> dict[str, object]:
