@@ -340,28 +340,6 @@ _LONGEST_REASON = 1024
 _MANY_ATTEMPTS = 15
 
 
-class AttemptLog:
-    """Logs attempts to schedule a pod. After `start` it writes in a thread, so that scheduling need not wait."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._traces = Traces()
-        self._notifier = BatchedNotifier[tuple[float, Attempt]](self._write)
-        self.start = self._notifier.start
-
-    def note(self, attempt: Attempt) -> None:
-        """Logs the attempt at level info."""
-        if _log.isEnabledFor(logging.INFO):
-            self._notifier.note((self._clock.now(), attempt))
-
-    def stop(self) -> None:
-        """Writes the rest of the lines."""
-        self._notifier.stop()
-
-    def _write(self, attempts: Sequence[tuple[float, Attempt]]) -> None:
-        inform(_log, "attempt", [self._traces.trace(_fields(attempt), ended_at) for ended_at, attempt in attempts])
-
-
 def _fields(attempt: Attempt) -> dict[str, object]:
     pod = attempt.pod
     fields: dict[str, object] = {"pod": pod.key, "uid": pod.uid, "profile": pod.spec.scheduler_name}
@@ -390,11 +368,17 @@ class Waiting(NamedTuple):
 
 
 class SchedulerMetrics(Metrics):
-    """The metrics of the scheduling loop; implements scheduler_ports.SchedulerTelemetry."""
+    """The metrics of the scheduling loop; implements scheduler_ports.SchedulerTelemetry.
+
+    Attributes:
+        attempt_log: logs attempts to schedule a pod. After `start` it writes in a thread, so that scheduling need not
+            wait.
+    """
 
     def __init__(self, clock: Clock, version: str) -> None:
         super().__init__(clock, version, ALL_SERIES)
-        self.attempt_log = AttemptLog(clock)
+        self.attempt_log = BatchedNotifier[tuple[float, Attempt]](self._log_attempts)
+        self._traces = Traces()
         self._has_entities = True
         self._series: Mapping[str, Series] = ALL_SERIES
         self.follow(DEFAULT_FEATURES.behaviours)
@@ -448,7 +432,11 @@ class SchedulerMetrics(Metrics):
         labels = attempt.result, attempt.pod.spec.scheduler_name
         self._counter("scheduler_schedule_attempts_total", *labels).inc()
         self._histogram("scheduler_scheduling_attempt_duration_seconds", *labels).observe(attempt.seconds)
-        self.attempt_log.note(attempt)
+        if _log.isEnabledFor(logging.INFO):
+            self.attempt_log.note((self._clock.now(), attempt))
+
+    def _log_attempts(self, attempts: Sequence[tuple[float, Attempt]]) -> None:
+        inform(_log, "attempt", [self._traces.trace(_fields(attempt), ended_at) for ended_at, attempt in attempts])
 
     def decided(self, seconds: float) -> None:
         self._histogram("scheduler_scheduling_algorithm_duration_seconds").observe(seconds)
