@@ -119,4 +119,5 @@ def _secret(directory: Path, namespace: str, name: str, pair: str, authority: st
 
 def _print(rows: Sequence[Row]) -> None:
     head = ("FILE", "NAME", "SIGNED BY", "UNTIL", "DONE")
-    say_lines(aligned([head, *map(msgspec.structs.astuple, rows)], "   "))
+    cells = [(row.file, row.name, row.signed_by, row.until, row.done) for row in rows]
+    say_lines(aligned([head, *cells], "   "))
