@@ -23,13 +23,7 @@ from extender.groups import Composite, Leaf, Tree
 from extender.groups.group_tree import too_deep
 from extender.model.meta import Object
 from extender.model.pod import Pod
-from extender.model.pod_groups import (
-    MAX_TREE_DEPTH,
-    CompositePodGroup,
-    GroupName,
-    PodGroup,
-    coscheduling_key,
-)
+from extender.model.pod_groups import MAX_TREE_DEPTH, CompositePodGroup, GroupName, PodGroup, coscheduling_key
 from extender.table import PodInfo
 
 Viable = Callable[[Collection[str]], Collection[str]]

@@ -14,16 +14,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from extender.devices.device_nodes import (
-    WHOLE,
-    Bools,
-    DeviceAsk,
-    DeviceNodes,
-    Floats,
-    Ints,
-    score_of_drop,
-    truncated,
-)
+from extender.devices.device_nodes import WHOLE, Bools, DeviceAsk, DeviceNodes, Floats, Ints, score_of_drop, truncated
 from extender.devices.typical_pods import TypicalPods
 
 MAX_SCORE = 100

@@ -13,16 +13,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from extender.devices.device_nodes import (
-    MOST_DEVICES,
-    WHOLE,
-    Bools,
-    Columns,
-    DeviceAsk,
-    DeviceNodes,
-    Floats,
-    Ints,
-)
+from extender.devices.device_nodes import MOST_DEVICES, WHOLE, Bools, Columns, DeviceAsk, DeviceNodes, Floats, Ints
 
 COVERED = 0.95
 """The typical pods are the most frequent kinds of pods that make up this part of all pods."""

@@ -20,9 +20,7 @@ from extender.framework.queueing_hints import AmountLimits, Interest, Interests,
 from extender.model.quantity import amounts
 from extender.model.requests import is_counted
 from extender.plugins.node_resources_fit import NAME, NodeResourcesFitFilter
-from extender.plugins.node_resources_scores import (
-    BALANCED_ALLOCATION as BALANCED_ALLOCATION_NAME,
-)
+from extender.plugins.node_resources_scores import BALANCED_ALLOCATION as BALANCED_ALLOCATION_NAME
 from extender.plugins.node_resources_scores import (
     CPU_AND_MEMORY,
     NodeResourcesBalancedAllocation,

@@ -19,13 +19,7 @@ from extender.model.pod_volumes import (
     InlineVolume,
     migrated_volume,
 )
-from extender.model.storage import (
-    CSINode,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    StorageClass,
-    VolumeAttachment,
-)
+from extender.model.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment
 from extender.table.journal import TOPOLOGY, Cursor, Journal
 from extender.table.labels import BoolColumn, IntColumn
 from extender.table.node_columns import NodeColumns

@@ -21,13 +21,7 @@ from extender.framework.rules import Scores
 from extender.model.meta import LabelSelector, NodeSelector
 from extender.model.quantity import Quantity, nano, units
 from extender.model.selectors import compile_selector
-from extender.model.storage import (
-    FILESYSTEM,
-    CSIDriver,
-    CSIStorageCapacity,
-    PersistentVolumeClaim,
-    StorageClass,
-)
+from extender.model.storage import FILESYSTEM, CSIDriver, CSIStorageCapacity, PersistentVolumeClaim, StorageClass
 from extender.table import Table
 from extender.table.journal import FREE_VOLUMES, TOPOLOGY, Cursor
 from extender.table.labels import BoolColumn, Rows
