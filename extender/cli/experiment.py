@@ -12,7 +12,7 @@ import click
 
 from extender.cli.document_kinds import DocumentKind, headed
 from extender.cli.output import ListingGroup, Output, answering, output_option, say, say_lines, show, write_whole
-from extender.cli.source_options import FILE, input_faults, show_progress
+from extender.cli.source_options import FILE, input_faults, number_option, show_progress
 from extender.errors import ConfigurationError
 
 _IMPORTED = """\
@@ -54,12 +54,7 @@ def experiment() -> None:
     metavar="FOLDER",
     help="folder of the results  [default: FILE's name, with .results in place of .yaml]",
 )
-@click.option(
-    "--workers",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="number of processes  [default: the number of processors]",
-)
+@number_option("--workers", "number of processes  [default: the number of processors]")
 @click.option("--dask", metavar="ADDRESS", help="Dask scheduler whose workers make the runs, such as tcp://host:8786")
 @output_option()
 def run(file: Path, results: Path | None, workers: int | None, dask: str | None, output: Output) -> None:

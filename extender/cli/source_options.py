@@ -277,6 +277,11 @@ SEED_OPTION = click.option(
 )
 
 
+def number_option(name: str, text: str, least: int = 1) -> Callable[[Any], Any]:
+    """Returns an option for a whole number of `least` or more, which is None if it is not given."""
+    return click.option(name, type=click.IntRange(min=least), metavar="N", help=text)
+
+
 def filenames_option(purpose: str, *, many: bool = True) -> Callable[[Any], Any]:
     """Returns the option -f for manifests, whose help says what is done with their pods, such as `to place`.
 

@@ -29,6 +29,7 @@ from extender.cli.source_options import (
     group_key,
     known_pod,
     node_template,
+    number_option,
     pod_key,
     print_answer,
     profiles_of,
@@ -53,12 +54,7 @@ def _nodes_option(name: str, text: str) -> Any:
 def _scenario_options(command: Any) -> Any:
     options = (
         _FILENAMES,
-        click.option(
-            "--replicas",
-            type=click.IntRange(min=0),
-            metavar="N",
-            help="number of pods for each -f  [default: its own replicas]",
-        ),
+        number_option("--replicas", "number of pods for each -f  [default: its own replicas]", least=0),
         _nodes_option("--cordon", "place no new pods on this node, or these nodes"),
         _nodes_option("--drain", "cordon, and evict pods as PodDisruptionBudgets allow"),
         add_node_option,
@@ -128,7 +124,7 @@ def simulate(source: Source, seed: int, output: Output, **changes: Any) -> None:
     help="pods of a template placed in each round; give one N for each template, KIND/NAME before -f  [default: 1]",
 )
 @add_node_option
-@click.option("--most", type=click.IntRange(min=1), metavar="N", help="stop after this many pods  [default: 100000]")
+@number_option("--most", "stop after this many pods  [default: 100000]")
 @output_option(page=True)
 def capacity(
     source: Source,
@@ -174,18 +170,8 @@ def capacity(
 @click.command()
 @partial(source_options, compares=True)
 @_scenario_options
-@click.option(
-    "--max-pending",
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="exit with 3 if more pods are pending or lost under the second policy",
-)
-@click.option(
-    "--max-moved",
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="exit with 3 if the outcome differs for more than N pods",
-)
+@number_option("--max-pending", "exit with 3 if more pods are pending or lost under the second policy", least=0)
+@number_option("--max-moved", "exit with 3 if the outcome differs for more than N pods", least=0)
 @SEED_OPTION
 @output_option(page=True)
 def compare(
@@ -323,17 +309,11 @@ _MANIFESTS = (".yaml", ".yml", ".json", ".gz")
     metavar="NODE[,NODE...]|KEY=VALUE",
     help="move all pods away from these nodes, except those of DaemonSets and static ones; repeatable",
 )
-@click.option(
-    "--count",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="empty so many nodes, those with the fewest moves, of --empty or of all outside the control plane",
+@number_option(
+    "--count", "empty so many nodes, those with the fewest moves, of --empty or of all outside the control plane"
 )
-@click.option(
-    "--max-moves",
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="the most evictions of a plan  [default: 20, or no limit for --empty and --count]",
+@number_option(
+    "--max-moves", "the most evictions of a plan  [default: 20, or no limit for --empty and --count]", least=0
 )
 @click.option(
     "--keep",
