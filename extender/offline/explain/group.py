@@ -13,7 +13,6 @@ from extender.groups.group_preemption import GroupPreemption, idle_claims
 from extender.groups.group_tree import leaves, scheduled_members, waiting_members
 from extender.groups.topology_placements import domains
 from extender.model.pod_groups import PodGroup
-from extender.model.workloads import PodDisruptionBudget
 from extender.offline import rendering
 from extender.offline.answers import CauseCode, Documented
 from extender.offline.claims import without_group
@@ -26,6 +25,7 @@ from extender.offline.explain.group_changes import (
     without_own_topology,
     without_topology,
 )
+from extender.offline.explain.search import violated_budgets
 from extender.offline.explain.suggestion import ChangeDocument, SuggestedChange, change_document
 from extender.offline.groups import (
     GroupKind,
@@ -79,7 +79,7 @@ def evictions(state: ClusterState, preemption: GroupPreemption, members: Sequenc
         return None
     names = {info.uid: info.pod.key for info in members}
     nominated = {names[uid]: node for uid, node in preemption.nominated.items()}
-    violated = _violated_budgets(state, preemption.victims)
+    violated = violated_budgets(state, preemption.victims)
     return GroupEvictions(_units(state, preemption.victims), violated, nominated, preemption.text)
 
 
@@ -92,21 +92,6 @@ def _units(state: ClusterState, victims: Sequence[PodInfo]) -> list[EvictedUnit]
         pods = units[name].pods if name in units else {}
         units[name] = EvictedUnit({**pods, info.pod.key: info.pod.node_name}, whole)
     return list(units.values())
-
-
-def _violated_budgets(state: ClusterState, victims: Sequence[PodInfo]) -> list[str]:
-    evicted: dict[str, list[str]] = {}
-    budgets: dict[str, PodDisruptionBudget] = {}
-    for info in victims:
-        for budget in state.budgets_of(info):
-            budgets[budget.key] = budget
-            evicted.setdefault(budget.key, []).append(info.pod.name)
-    return sorted(key for key, names in evicted.items() if _exceeds(budgets[key], names))
-
-
-def _exceeds(budget: PodDisruptionBudget, names: Sequence[str]) -> bool:
-    counted = [name for name in names if name not in (budget.status.disrupted_pods or ())]
-    return len(counted) > budget.status.disruptions_allowed
 
 
 class DomainOffer(Documented, frozen=True):

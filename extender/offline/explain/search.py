@@ -10,6 +10,7 @@ and pods on several nodes are removed as well. After that, smaller sets of pods 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -254,7 +255,7 @@ def _text(state: ClusterState, victims: Pods) -> str:
         place = f"from {node}" if node else f"nominated to {nominated}"
         places.setdefault(place, []).append(info.pod.key)
     removals = " and ".join(f"{listed(keys)} {place}" for place, keys in places.items())
-    protected = " (a PodDisruptionBudget protects some)" if _protected(state, victims) else ""
+    protected = " (a PodDisruptionBudget protects some)" if violated_budgets(state, victims) else ""
     return f"remove {removals}{protected}"
 
 
@@ -374,17 +375,20 @@ def _is_enough(state: ClusterState, pod: Pod, victims: Pods) -> bool:
         return bool(state.engine.feasible(pod))
 
 
-def _protected(state: ClusterState, victims: Pods) -> bool:
-    """Returns True if a PodDisruptionBudget would not allow all these evictions."""
-    for budget in {budget.key: budget for info in victims for budget in state.budgets_of(info)}.values():
-        covered = sum(budget.key in {each.key for each in state.budgets_of(info)} for info in victims)
-        if covered > budget.status.disruptions_allowed:
-            return True
-    return False
+def violated_budgets(state: ClusterState, victims: Pods) -> list[str]:
+    """Returns the keys of the PodDisruptionBudgets that do not allow all these evictions."""
+    budgets = {budget.key: budget for info in victims for budget in state.budgets_of(info)}
+    evicted = Counter(
+        budget.key
+        for info in victims
+        for budget in state.budgets_of(info)
+        if info.pod.name not in (budget.status.disrupted_pods or ())
+    )
+    return sorted(key for key, count in evicted.items() if count > budgets[key].status.disruptions_allowed)
 
 
 def _cost(state: ClusterState, info: PodInfo) -> tuple[bool, int, str]:
-    return _protected(state, [info]), info.priority, info.pod.key
+    return bool(violated_budgets(state, [info])), info.priority, info.pod.key
 
 
 def _candidate_cost(candidate: Candidate) -> tuple[int, int, int, int, str]:
