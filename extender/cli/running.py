@@ -134,7 +134,6 @@ class RunningReplica(Protocol):
 
     def get(self, path: str) -> tuple[int, bytes]:
         """Requests the path; returns the status and the body. Raises ExtenderError if no answer arrives."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

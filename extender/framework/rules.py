@@ -132,7 +132,6 @@ class Predicate(Protocol):
 
     def prepare(self, pod: PodInfo, table: Table) -> Check | Refusal | None:
         """Returns the check for this pod, a Refusal of every node, or None if the rule does not apply to the pod."""
-        ...
 
 
 class PreEnqueue(Protocol):
@@ -143,13 +142,11 @@ class PreEnqueue(Protocol):
 
     def refuse(self, pod: PodInfo, /) -> Refusal | None:
         """Returns a refusal if the pod must not be tried yet; None if it may be tried."""
-        ...
 
 
 class PreEnqueueRule(PreEnqueue, Protocol):
     def refuse(self, pod: PodInfo, table: Table | None = None, /) -> Refusal | None:
         """Returns a refusal if the pod must not be tried yet, else None. Only offline commands give the `table`."""
-        ...
 
 
 class QueueSort(Protocol):
@@ -160,7 +157,6 @@ class QueueSort(Protocol):
 
     def key(self, pod: PodInfo) -> tuple[float, ...]:
         """Returns the sort key of the pod: smaller first. PrioritySort decides between pods with equal keys."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +180,6 @@ class PostFilter(Protocol):
 
     def propose(self, pod: PodInfo, refused: Mapping[str, str], table: Table) -> Proposal:
         """Returns what the rule proposes. `refused` maps each node's name to the reasons why the pod does not fit."""
-        ...
 
 
 class Scorer:
@@ -232,7 +227,6 @@ class Priority(Protocol):
 
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
         """Returns the scorer for this pod on the feasible `rows`, or None if the rule does not apply to the pod."""
-        ...
 
 
 def normalised(raw: Scores, *, reverse: bool = False) -> Scores:

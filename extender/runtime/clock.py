@@ -33,15 +33,12 @@ class Moment(NamedTuple):
 class Clock(Protocol):
     def now(self) -> float:
         """Returns the seconds since the epoch, for times that people or the API server read."""
-        ...
 
     def monotonic(self) -> float:
         """Returns seconds that never decrease, for deadlines and durations."""
-        ...
 
     def moment(self) -> Moment:
         """Returns the present moment, for durations that must not be taken for shorter than they are."""
-        ...
 
 
 _BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # macOS has none

@@ -53,19 +53,15 @@ class Verb(Protocol[Request, Result]):
 
     def decode(self, body: bytes) -> Request:
         """Returns the request. Raises MalformedRequest if the body is not this verb's payload."""
-        ...
 
     def decide(self, request: Request) -> Result:
         """Returns the answer. Errors about the pod are part of the answer; an exception is a defect of the extender."""
-        ...
 
     def allow_all(self, request: Request) -> Result:
         """Returns the answer that accepts every node without a check."""
-        ...
 
     def failed(self, request: Request, message: str) -> Result | None:
         """Returns an answer with the error message; None if this verb's answers have no field for one."""
-        ...
 
     def encode(self, request: Request, result: Result) -> bytes:
         """Checks the answer against the request, and returns it as bytes.
@@ -73,11 +69,9 @@ class Verb(Protocol[Request, Result]):
         Raises:
             InvalidAnswer: the answer would cause errors in the scheduler.
         """
-        ...
 
     def summary(self, request: Request, result: Result) -> Summary:
         """Returns what the log shows about the call."""
-        ...
 
 
 def decide_call(verb: Verb[Request, Result], request: Request, left_out: dict[str, str]) -> Result:

@@ -132,11 +132,9 @@ class PodChange(Protocol):
 
     def without(self, pod: Pod) -> Pod | None:
         """Returns the pod after the largest possible change of this kind; None if there is nothing to change."""
-        ...
 
     def steps(self, pod: Pod, state: ClusterState) -> Iterator[PodStep]:
         """Yields the changes of this kind that may help the pod, the smallest first."""
-        ...
 
 
 class ClaimStep(NamedTuple):
