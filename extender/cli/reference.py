@@ -187,25 +187,19 @@ TOPICS: Mapping[str, Callable[[], Sequence[Row]]] = {
 def _fields(model: type[BaseModel], prefix: str) -> Iterator[Row]:
     """Yields a row for each field of `model` and of nested models, with the field's path in the file."""
     from extender.policy.configuration import PluginsSpec
+    from extender.policy.faults import model_in
 
     if model is PluginsSpec:
-        yield from _fields(next(_models(next(iter(model.model_fields.values())).annotation)), f"{prefix}POINT.")
+        point = model_in(next(iter(model.model_fields.values())).annotation)
+        yield from _fields(point, f"{prefix}POINT.") if point else ()
         return
     for name, field in model.model_fields.items():
-        path, nested = f"{prefix}{field.alias or name}", next(_models(field.annotation), None)
+        path, nested = f"{prefix}{field.alias or name}", model_in(field.annotation)
         has_default = not (field.is_required() or nested)
         default = _default(field.get_default(call_default_factory=True)) if has_default else "-"
         yield {"FIELD": path, "DEFAULT": default or "-", "MEANING": field.description or ""}
         if nested:
             yield from _fields(nested, f"{path}{'[]' if get_origin(_bare(field.annotation)) is tuple else ''}.")
-
-
-def _models(annotation: object) -> Iterator[type[BaseModel]]:
-    """Yields the pydantic models in a field's type."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for part in get_args(annotation):
-        yield from _models(part)
 
 
 def _bare(annotation: object) -> object:
