@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import re
 from functools import cache
-from pathlib import Path
 
 from extender import errors
-from tests.test_layers import MODULES, nodes_of
-
-PACKAGE = Path(errors.__file__).parent
 
 
 @cache
@@ -36,26 +31,3 @@ def test_the_tree_shows_every_exception_under_its_base() -> None:
             drawn[name] = above[-1][1] if above else "Exception"
         above.append((depth, entry.group(2).split(", ")[-1]))
     assert drawn == {name: found.__bases__[0].__name__ for name, found in declared().items()}
-
-
-def test_other_exceptions_stay_in_their_rooms() -> None:
-    elsewhere: dict[str, str] = {}
-    imported: list[tuple[Path, list[str]]] = []
-    for path in MODULES:
-        for node in nodes_of(path):
-            if isinstance(node, ast.ImportFrom):
-                imported.append((path, [alias.name for alias in node.names]))
-            elif isinstance(node, ast.ClassDef) and path.name != "errors.py" and any(map(_is_exception, node.bases)):
-                elsewhere[node.name] = _room(path)
-    for path, names in imported:
-        away = [name for name in names if elsewhere.get(name, _room(path)) != _room(path)]
-        assert not away, f"{path} imports {away}"
-
-
-def _room(path: Path) -> str:
-    return path.relative_to(PACKAGE).parts[0]
-
-
-def _is_exception(base: ast.expr) -> bool:
-    name = base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "")
-    return name in declared() or name.endswith(("Error", "Exception"))

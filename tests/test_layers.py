@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.test_errors import declared
+
 PACKAGE = Path(__file__).parents[1] / "extender"
 
 # Each layer may import those below it. Siblings on one line do not import each other.
@@ -302,3 +304,22 @@ def test_a_pod_is_decided_in_one_place() -> None:
     importing = {name_of(path) for path in MODULES if DECIDES.intersection(imports(path))}
     assert {name for name in importing if not _is_within(name, MAY_DECIDE)} == set()
     assert {name for name in MAY_DECIDE if not any(_is_within(each, {name}) for each in importing)} == set()
+
+
+def test_exceptions_that_errors_does_not_declare_stay_in_their_rooms() -> None:
+    elsewhere: dict[str, str] = {}
+    imported: list[tuple[str, list[str]]] = []
+    for path in MODULES:
+        here = name_of(path)
+        for node in nodes_of(path):
+            if isinstance(node, ast.ImportFrom):
+                imported.append((here, [alias.name for alias in node.names]))
+            elif isinstance(node, ast.ClassDef) and room(here) != "errors" and any(map(_is_exception, node.bases)):
+                elsewhere[node.name] = room(here)
+    away = [(here, name) for here, names in imported for name in names if elsewhere.get(name, room(here)) != room(here)]
+    assert away == []
+
+
+def _is_exception(base: ast.expr) -> bool:
+    name = base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "")
+    return name in declared() or name.endswith(("Error", "Exception"))

@@ -31,7 +31,7 @@ from tests.stock.control_plane import ControlPlane
 from tests.stock.process import Process, free_port
 from tests.stock.waiting import wait_until
 
-FIRST_SECONDS = 60  # within which the first pod has to be bound
+FIRST_SECONDS = 180  # within which the first pod has to be bound
 _GROUP_GATES = ("GenericWorkload=true", "TopologyAwareWorkloadScheduling=true")
 _PACKING = f"""
 apiVersion: kubescheduler.config.k8s.io/v1
