@@ -189,8 +189,8 @@ DOOR = {
     "extender.model",
     "extender.plugins.registry.default_profile",
     "extender.policy",
-    "extender.preemption.Candidate",
-    "extender.preemption.Preemption",
+    "extender.preemption.candidates.Candidate",
+    "extender.preemption.evaluator.Preemption",
     "extender.runtime",
     "extender.snapshots",
     "extender.table.PodInfo",
@@ -292,7 +292,11 @@ def test_the_core_is_read_without_the_answers() -> None:
 
 # A pod is decided in `engine.decide`. The verbs answer a part of kube-scheduler's own decision, and the group algorithm
 # also checks members on the nodes that they have.
-DECIDES = {"extender.framework.find_fit.find_fit", "extender.framework.find_fit.score", "extender.preemption.preempt"}
+DECIDES = {
+    "extender.framework.find_fit.find_fit",
+    "extender.framework.find_fit.score",
+    "extender.preemption.evaluator.preempt",
+}
 MAY_DECIDE = {
     "extender.engine.decide",
     "extender.groups.group_preemption",

@@ -52,17 +52,17 @@ from extender.plugins.dynamic_resources import DynamicResourcesFilter
 from extender.plugins.inter_pod_affinity import NAME as INTER_POD_AFFINITY
 from extender.plugins.registry import users_rules
 from extender.plugins.volume_binding import VolumeBindingFilter, plan_volumes
-from extender.preemption import (
+from extender.preemption.candidates import Candidate
+from extender.preemption.evaluator import (
     NO_NODES,
+    NO_UIDS,
     NOT_HELPFUL,
-    Candidate,
     Preemption,
     fit_message,
     preempt,
     preemption_message,
     rows_per_refusal,
 )
-from extender.preemption.evaluator import NO_UIDS
 from extender.runtime.ports import Nominating
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows

@@ -19,7 +19,7 @@ from extender.model.devices import ResourceClaim
 from extender.model.pod import Pod
 from extender.model.pod_groups import SchedulingGroup
 from extender.plugins.volume_binding import VolumePlan
-from extender.preemption import Preemption
+from extender.preemption.evaluator import Preemption
 from extender.runtime.ports import Annotations, NominatedNode, Nominating
 from extender.table import PodInfo
 from extender.table.labels import Rows

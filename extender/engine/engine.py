@@ -28,7 +28,7 @@ from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.model.pod_groups import SchedulingGroup
 from extender.plugins import details
-from extender.preemption import Preemption
+from extender.preemption.evaluator import Preemption
 from extender.runtime.clock import INTERRUPTIONS, NO_LIMIT, TimeLimit, note_subject
 from extender.table import PodInfo, Table, Trial
 from extender.table.labels import Rows

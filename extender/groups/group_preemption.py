@@ -26,9 +26,8 @@ from extender.groups.group_tree import Leaf, Tree, waiting_members
 from extender.model.devices import ResourceClaim
 from extender.model.pod_groups import GroupName
 from extender.model.workloads import PodDisruptionBudget
-from extender.preemption import pod_terminating_by_preemption
 from extender.preemption.candidates import Disruption, UnitKind, disruption_of, evictable, tie_key
-from extender.preemption.evaluator import NEVER, WAITS_FOR_DEVICES
+from extender.preemption.evaluator import NEVER, WAITS_FOR_DEVICES, pod_terminating_by_preemption
 from extender.table import PodInfo, Table, Trial
 from extender.table.features import FeatureGates
 from extender.table.labels import Rows

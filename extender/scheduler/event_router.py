@@ -34,7 +34,7 @@ from extender.model.meta import CustomObject
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.model.pod_groups import CompositePodGroup, GroupName, PodGroup, SchedulingGroup
-from extender.preemption import evictable
+from extender.preemption.candidates import evictable
 from extender.queue.entries import QueuedPod
 from extender.queue.priority_queue import PriorityQueue
 from extender.runtime.clock import Clock

@@ -26,7 +26,8 @@ from extender.framework.rules import Scores
 from extender.framework.status import Refusal, unresolvable, unschedulable
 from extender.model.extender_config import ExtenderConfig, document_of
 from extender.model.pod import Pod
-from extender.preemption import Candidate, Preemption, candidates_of
+from extender.preemption.candidates import Candidate, candidates_of
+from extender.preemption.evaluator import Preemption
 from extender.runtime.ports import Binder, Binding, Check, always
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows

@@ -49,7 +49,7 @@ from extender.framework.status import Code, Refusal
 from extender.model.meta import NO_LABELS
 from extender.model.pod import Pod
 from extender.plugins.device_scoring import scored_by_first_fit
-from extender.preemption import leaving_victims
+from extender.preemption.evaluator import leaving_victims
 from extender.runtime.clock import NO_LIMIT, Clock, Deadline, TimeLimit
 from extender.runtime.ports import Telemetry
 from extender.table import PodInfo, Table

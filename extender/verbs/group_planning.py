@@ -36,7 +36,8 @@ from extender.plugins.inter_pod_affinity import NAME as INTER_POD_AFFINITY
 from extender.plugins.pod_topology_spread import NAME as POD_TOPOLOGY_SPREAD
 from extender.plugins.users.predicate import without_users_predicates
 from extender.plugins.volume_restrictions import NAME as VOLUME_RESTRICTIONS
-from extender.preemption import evictable, leaving_victims, rows_without_lower_priority
+from extender.preemption.candidates import evictable
+from extender.preemption.evaluator import leaving_victims, rows_without_lower_priority
 from extender.runtime.clock import NO_DEADLINE, Deadline
 from extender.table import PodInfo, Table, Trial
 from extender.table.labels import ABSENT, Rows

@@ -17,8 +17,8 @@ from extender.extender_v1.messages import (
     validate_preempt,
 )
 from extender.framework.profile import Profiles
-from extender.preemption import process_preemption
 from extender.preemption.candidates import UnitKind, disruption_of
+from extender.preemption.evaluator import process_preemption
 from extender.runtime.clock import NO_LIMIT, TimeLimit
 from extender.table import PodInfo, Table
 from extender.verbs.filter import assumed_node

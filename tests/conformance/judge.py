@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from extender.engine import Decision, PluginScore
-from extender.preemption import Candidate
+from extender.preemption.candidates import Candidate
 from tests.builders import Object
 
 _BETWEEN_PLUGINS = "prefilter result"  # how the oracle names a node that no pre-filter left; stock words name plugins

@@ -40,7 +40,7 @@ from extender.model.pod import Pod
 from extender.model.pod_groups import CompositePodGroup, PodGroup
 from extender.offline.state import ClusterState
 from extender.plugins.registry import default_profile
-from extender.preemption import Preemption
+from extender.preemption.evaluator import Preemption
 from extender.runtime.ports import Nominating
 from extender.snapshots.objects import to_objects
 from extender.table import PodInfo, Table, Trial

@@ -13,7 +13,7 @@ from extender.plugins.node_ports import NodePorts
 from extender.plugins.node_resources_fit import NodeResourcesFitFilter
 from extender.plugins.pod_topology_spread import PodTopologySpreadFilter
 from extender.plugins.taint_toleration import TaintTolerationFilter
-from extender.preemption import Preemption, preempt
+from extender.preemption.evaluator import Preemption, preempt
 from extender.table.features import VERSIONS, FeatureGates
 from tests.builders import NodeBuilder, Object, PodBuilder, make_node, make_pdb, make_pod
 from tests.framework.cluster import pod_info, table_of

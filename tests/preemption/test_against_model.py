@@ -12,7 +12,7 @@ from extender.framework.find_fit import awaited_pods, find_fit, prepare, run
 from extender.framework.profile import Profile
 from extender.framework.rules import Check, Predicate, Verdict
 from extender.framework.status import Code, Refusal
-from extender.preemption import preempt
+from extender.preemption.evaluator import preempt
 from extender.table import HypotheticalRemovals, PodInfo, Table
 from extender.table.labels import Rows
 from tests.builders import HOSTNAME, ZONE, Object, PodBuilder, make_pod

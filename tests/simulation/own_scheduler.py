@@ -9,7 +9,7 @@ from typing import Any
 from extender.app import schedule, upkeep
 from extender.engine.decision import EvictionPlan
 from extender.errors import ClusterError
-from extender.preemption import pod_terminating_by_preemption
+from extender.preemption.evaluator import pod_terminating_by_preemption
 from extender.queue.priority_queue import PriorityQueue
 from extender.scheduler.preemption import PreemptionExecutor
 from extender.table import PodInfo

@@ -42,7 +42,8 @@ from extender.offline.remarks import (
     written,
 )
 from extender.offline.state import ClusterState
-from extender.preemption import Candidate, Preemption
+from extender.preemption.candidates import Candidate
+from extender.preemption.evaluator import Preemption
 from extender.runtime.clock import known_so_far
 from extender.table import PodInfo
 

@@ -41,7 +41,7 @@ from extender.offline.explain.suggestion import (
 from extender.offline.fresh_nodes import copies_of, shapes
 from extender.offline.replicas import is_pinned
 from extender.offline.state import ClusterState
-from extender.preemption import Candidate
+from extender.preemption.candidates import Candidate
 from extender.runtime.text import listed
 from extender.table import PodInfo
 

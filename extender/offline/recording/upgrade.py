@@ -12,7 +12,7 @@ from extender.offline.recording.replay import ChangedDecision, Difference, Repla
 from extender.offline.recording.worlds import MOST_NAMES, SEVERAL, Consequence, counted_by_cause, single_changes
 from extender.offline.state import ClusterState
 from extender.policy.policy import changes, upgraded
-from extender.preemption import Candidate
+from extender.preemption.candidates import Candidate
 from extender.runtime.text import MOST_ROWS, Cells, counted, cut, listed, printable
 from extender.table.features import FeatureGates
 
