@@ -15,10 +15,9 @@ import numpy as np
 from pydantic import AfterValidator, Field, model_validator
 
 from extender.devices.allocations import FITS, FindBest
-from extender.devices.best_devices import BestDevices
 from extender.devices.device_columns import EVERY_DRIVER, DeviceColumns, DeviceResource
 from extender.devices.device_nodes import WHOLE, Ints
-from extender.devices.device_scores import PodKinds, Step, score_rows, steps_of
+from extender.devices.device_scores import BestDevices, PodKinds, Step, score_rows, steps_of
 from extender.devices.pod_claims import NodeClaims, NodeGroup, PodDeviceClaims, pod_device_claims
 from extender.devices.policies import POLICIES, USERS_OF_TYPICAL_PODS, DevicePolicy, Weighted
 from extender.devices.typical_pods import Kind, TypicalPods
