@@ -216,7 +216,7 @@ class DevicePlan:
 
     Attributes:
         allocate: claims with their new allocations; each claim is also reserved for the pod. A claim with the name
-            `extended_resources.CLAIM_NAME` does not exist yet, and must be created under a generated name.
+            `pod_claims.CLAIM_NAME` does not exist yet, and must be created under a generated name.
         reserve: claims that are already allocated; each must be reserved for the pod, unless it already is.
         mappings: for each extended resource of a container, the request that provides it; goes into the pod's status.
         shared: the UIDs of the claims that are reserved for the pod's group instead of the pod.

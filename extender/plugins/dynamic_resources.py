@@ -163,7 +163,7 @@ class DynamicResourcesFilter(PerTemplate):
         at_bind: True when the pod is being bound. The scheduler has then just created the claim for the pod's extended
             resources (upstream PreBind), and the filter checks it like any other claim. At any other time, such a claim
             remains from an earlier attempt and blocks the pod.
-        preempts: True if a pod may evict others for their devices; see `device_preemption`.
+        preempts: True if a pod may evict others for their devices; see `devices.plan`.
     """
 
     binding_timeout_seconds: float = 600
