@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
-import msgspec
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePrivateKey, generate_private_key
@@ -36,7 +35,8 @@ class Pair:
     usage: Literal["server", "client"]
 
 
-class Row(msgspec.Struct, frozen=True, rename="camel"):
+@dataclass(frozen=True)
+class Row:
     """A certificate in the printed table. `done` says what was done: "made", "renewed", "kept" or "trusted"."""
 
     file: str

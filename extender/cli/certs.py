@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
-import msgspec
 import yaml
 
 from extender.cli.document_kinds import DocumentKind, headed
 from extender.cli.output import Format, Output, output_option, say_lines, show, switch
 from extender.errors import ConfigurationError
 from extender.runtime.text import aligned
-
-if TYPE_CHECKING:
-    from extender.cli.certificates import Row
 
 
 @click.command()
@@ -83,6 +78,7 @@ def certs(
     store = Store(directory, datetime.now(UTC), days, renew_days)
     rows = [row for name in ("ca", "scrapers-ca") for row in store.authority(name, rotate=rotate_ca)]
     rows += [store.pair(pair) for pair in pairs]
+    cells = [(row.file, row.name, row.signed_by, row.until, row.done) for row in rows]
     if rotate_ca and store.knows_next("ca"):
         click.echo(
             "note: once every server and client has this ca.crt, run --rotate-ca again to sign with the next one",
@@ -91,9 +87,10 @@ def certs(
     if secrets:
         click.echo(_secrets(directory, secrets, service.partition(".")[0]))
     elif output.is_text:
-        _print(rows)
+        say_lines(aligned([("FILE", "NAME", "SIGNED BY", "UNTIL", "DONE"), *cells], "   "))
     else:
-        show(headed(DocumentKind.CERTIFICATES, {"certificates": msgspec.to_builtins(rows)}), output)
+        certificates = [dict(zip(("file", "name", "signedBy", "until", "done"), row, strict=True)) for row in cells]
+        show(headed(DocumentKind.CERTIFICATES, {"certificates": certificates}), output)
 
 
 def _secrets(directory: Path, namespace: str, service: str) -> str:
@@ -115,9 +112,3 @@ def _secret(directory: Path, namespace: str, name: str, pair: str, authority: st
     data = {key: base64.b64encode((directory / file).read_bytes()).decode() for key, file in files.items()}
     metadata = {"name": name, "namespace": namespace}
     return {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "metadata": metadata, "data": data}
-
-
-def _print(rows: Sequence[Row]) -> None:
-    head = ("FILE", "NAME", "SIGNED BY", "UNTIL", "DONE")
-    cells = [(row.file, row.name, row.signed_by, row.until, row.done) for row in rows]
-    say_lines(aligned([head, *cells], "   "))
