@@ -42,7 +42,7 @@ $(READY): $(INSTALLED)
 run: $(INSTALLED) ## serve the example cluster on 127.0.0.1:8888; needs no test packages
 	@exec $(VENV)/bin/extender demo --bind $(BIND)
 
-check: lint ## lint, and every test of few fixed cases that needs neither servers nor a browser
+check: lint ## lint, and the quick tests: no servers, no browser, no random or many cases
 	$(VENV)/bin/pytest -q -n 2 --dist loadfile -m "not (stock or processes or hypothesis or thorough or $(LATER))"
 
 test: $(READY) ## all that must hold before a change lands, in about eleven minutes; first builds etcd, kube-apiserver and kube-scheduler
@@ -138,7 +138,7 @@ lint: $(READY) ## ruff, mypy, vulture, and pip-audit, which may find no advisori
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/mypy examples
-	$(VENV)/bin/vulture extender tests/unused.py --ignore-decorators '@*.command*,@*.group*,@*_validator*' --ignore-names '*Document'
+	$(VENV)/bin/vulture extender tests/unused.py --ignore-decorators '@*.command*,@*.group*,@*_validator*'
 	$(VENV)/bin/python -m tests.advisories
 
 bench: $(READY) ## time decisions beside the stock scheduler's plugins, the verbs and the loop; about five minutes

@@ -16,7 +16,7 @@ from extender.config.cluster_access import IN_CLUSTER, ClusterAccess, live_acces
 from extender.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from extender.app.doctor import Finding
+    from extender.app.cluster_checks import Finding
     from extender.model.extender_config import ExtenderConfig
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -82,7 +82,8 @@ def doctor(
 
     Exit status: 0 if no check fails, 1 if one does, 2 for wrong usage or input.
     """
-    from extender.app.doctor import SERVE, SERVE_PREEMPTING, diagnose
+    from extender.app.cluster_checks import SERVE, SERVE_PREEMPTING
+    from extender.app.doctor import diagnose
 
     for option, value in (("--account", account), *(("--lease", lease) for lease in leases)):
         if value and not all(value.partition("/")):

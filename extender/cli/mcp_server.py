@@ -247,7 +247,8 @@ class Tools:
 
     def doctor(self) -> Document:
         """Checks the installation: permissions, versions, the policy, and the extender if its URL is known."""
-        from extender.app.doctor import SERVE, diagnose
+        from extender.app.cluster_checks import SERVE
+        from extender.app.doctor import diagnose
 
         live = None if self._source.cluster is not None else with_default_files(self._source.access)
         if live is None and self._url is None and self._source.policy is None:

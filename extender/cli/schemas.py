@@ -210,9 +210,28 @@ class ExperimentDocument(ExperimentResult, frozen=True):
 
 
 _SUFFIX = "Document"
-SHAPES: Mapping[str, type[Documented]] = {
-    name.removesuffix(_SUFFIX): shape for name, shape in [*globals().items()] if name.endswith(_SUFFIX)
-}
+_DOCUMENTS: tuple[type[Documented], ...] = (
+    ExplanationDocument,
+    GroupExplanationDocument,
+    ExplanationListDocument,
+    PendingPodsDocument,
+    DecisionsDocument,
+    SimulationDocument,
+    CapacityDocument,
+    PlanDocument,
+    ComparisonDocument,
+    ReplayDocument,
+    ReplayListDocument,
+    RuleTrialsDocument,
+    DiagnosisDocument,
+    QueueDocument,
+    CaseErrorDocument,
+    CertificatesDocument,
+    ReferenceDocument,
+    NodeUsageDocument,
+    ExperimentDocument,
+)
+SHAPES: Mapping[str, type[Documented]] = {shape.__name__.removesuffix(_SUFFIX): shape for shape in _DOCUMENTS}
 """The shape of each kind, without apiVersion and kind."""
 _ATTRIBUTES = re.compile(r"^    (\w+(?:, \w+)*): (.+(?:\n {5,}.+)*)", re.MULTILINE)
 

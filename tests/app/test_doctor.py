@@ -512,8 +512,9 @@ def test_wrong_input(flags: list[str], message: str, monkeypatch: pytest.MonkeyP
 
 
 def checks() -> Iterator[str]:
-    source = Path(__file__).parents[2] / "extender" / "app" / "doctor.py"
-    yield from re.findall(r"\b(?:ok|warn|fail)\(\s*\"([a-z-]+)\"", source.read_text())
+    source = Path(__file__).parents[2] / "extender" / "app"
+    for name in ("doctor.py", "cluster_checks.py"):
+        yield from re.findall(r"\b(?:ok|warn|fail)\(\s*\"([a-z-]+)\"", (source / name).read_text())
 
 
 def test_the_docs_explain_every_check() -> None:

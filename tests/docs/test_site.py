@@ -108,7 +108,7 @@ OTHERS |= {"--part", "--nodes", "--workload", "--repeat", "--nice"}  # of make b
 
 @pytest.mark.parametrize(
     "path",
-    [*PAGES, ROOT / "extender/app/doctor.py"],
+    [*PAGES, ROOT / "extender/app/doctor.py", ROOT / "extender/app/cluster_checks.py"],
     ids=lambda path: path.name,
 )
 def test_flags_that_are_named_exist(path: Path) -> None:

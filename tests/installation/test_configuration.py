@@ -11,7 +11,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from extender.app.doctor import Finding, Level, check_entry, check_sampling
+from extender.app.cluster_checks import Finding, Level
+from extender.app.doctor import check_entry, check_sampling
 from extender.cli.main import cli
 from extender.cli.process_commands import SCHEDULER_CONFIGURATION
 from extender.policy.loading import load_scheduler_configuration

@@ -14,7 +14,7 @@ from itertools import product
 import pytest
 from click.testing import CliRunner
 
-from extender.app.doctor import SCHEDULE, SERVE, check_rights
+from extender.app.cluster_checks import SCHEDULE, SERVE, check_rights
 from extender.cli.main import cli
 from extender.cluster.credentials import credentials_of
 from extender.cluster.kube_client import KubeClient
