@@ -52,10 +52,11 @@ from extender.runtime.unsettled import UnsettledWrites
 from extender.scheduler.preemption import RulePreemption, check_preemption
 from extender.table.features import FeatureGates
 from extender.verbs.bind import Bind, PermitWait
-from extender.verbs.filter import Activator, Filter, FilterBest, Prioritize, RefusedPods, Scale
+from extender.verbs.filter import Activator, Filter, RefusedPods
 from extender.verbs.group_plans import GroupPlans
 from extender.verbs.group_quorum import GroupQuorum
 from extender.verbs.preempt import Preempt
+from extender.verbs.prioritize import FilterBest, Prioritize, Scale
 from extender.verbs.split_gangs import SplitGangs
 from extender.verbs.verb import RecentPreemptors, Verb
 from extender.web import log, worker

@@ -1,7 +1,4 @@
-"""Implements filter, which returns the nodes that can take the pod and the reason for each other node, and prioritize.
-
-`Prioritize` returns a score of 0..10 for each node. `FilterBest` is a filter that returns the best node only. It saves
-time, because kube-scheduler neither scores nor calls prioritize if only one node remains.
+"""Implements filter: returns the nodes that can take the pod, and the reason for each other node.
 
 `RefusedPods` finds pods that filter rejected but that fit now, and makes kube-scheduler try them again. kube-scheduler
 tries a rejected pod again after an event that may help it, and otherwise after five minutes (kubernetes#122022). It can
@@ -18,9 +15,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
-from enum import Enum
 from itertools import islice, repeat
-from random import Random
 from threading import Lock
 from typing import NamedTuple, Protocol
 
@@ -29,26 +24,20 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from extender.cache.cache import Cache
-from extender.errors import DeadlineExceeded, RuleFailed
+from extender.errors import DeadlineExceeded
 from extender.extender_v1.messages import (
-    MAX_EXTENDER_PRIORITY,
     ExtenderArgs,
     ExtenderFilterResult,
-    HostPriorityList,
     NamesReader,
     decode_args,
     encode_filter,
-    encode_priorities,
     validate_filter,
-    validate_prioritize,
 )
-from extender.framework.find_fit import FITS, Fit, find_fit, score
+from extender.framework.find_fit import FITS, Fit, find_fit
 from extender.framework.profile import Profile, Profiles
-from extender.framework.rules import MAX_SCORE, Scores
 from extender.framework.status import Code, Refusal
 from extender.model.meta import NO_LABELS
 from extender.model.pod import Pod
-from extender.plugins.device_scoring import scored_by_first_fit
 from extender.preemption.evaluator import leaving_victims
 from extender.runtime.clock import NO_LIMIT, Clock, Deadline, TimeLimit
 from extender.runtime.ports import Telemetry
@@ -297,114 +286,6 @@ def _nodes_outside_cache(args: ExtenderArgs, unknown: dict[int, str], cached: Ta
         table.set_node(sent[name].node)
     rows = np.array([table.nodes.row_of[name] for name in unknown.values()], np.intp)
     return Part(table, rows, np.array(list(unknown), np.intp))
-
-
-class Scale(Enum):
-    """The ways to convert a node's weighted total score to a score of 0..10."""
-
-    RELATIVE = "relative"
-    """The best requested node gets 10 and the worst 0, so that the full range shows their differences."""
-    ABSOLUTE = "absolute"
-    """A node that gets the highest possible score from every priority gets 10."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prioritize:
-    """The prioritize verb. Upstream counterpart: HTTPExtender.Prioritize."""
-
-    name = "prioritize"
-
-    cache: Cache
-    profiles: Profiles
-    scale: Scale = Scale.RELATIVE
-    reader: NamesReader = field(default_factory=NamesReader)
-    limit: TimeLimit = NO_LIMIT
-
-    def decode(self, body: bytes) -> ExtenderArgs:
-        return decode_args(body, self.reader)
-
-    def decide(self, request: ExtenderArgs) -> HostPriorityList:
-        names, totals = self.totals(request, self.limit.begin())
-        return HostPriorityList(names, self._scaled(totals, self.profiles.of(request.pod)))
-
-    def totals(self, request: ExtenderArgs, deadline: Deadline) -> tuple[list[str], Scores]:
-        """Returns the distinct names of the requested nodes, and their weighted total scores as int64[names].
-
-        Raises DeadlineExceeded.
-        """
-        info = self.cache.info_of(request.pod) or PodInfo(request.pod)
-        profile = scored_by_first_fit(self.profiles.of(request.pod))  # kube-scheduler will choose the devices
-        with self.cache.snapshot(self.name, deadline) as table:
-            nodes = requested_nodes(request, table)
-            totals = np.zeros(len(nodes.names), np.int64)
-            try:
-                for part in nodes.parts:
-                    totals[part.positions] = score(profile, info, part.table, part.rows).total
-            except RuleFailed:  # if a rule fails, kube-scheduler rejects the pod before it calls an extender
-                totals[:] = 0
-        return nodes.names, totals
-
-    def allow_all(self, request: ExtenderArgs) -> HostPriorityList:
-        names = list(dict.fromkeys(request.names))
-        return HostPriorityList(names, np.zeros(len(names), np.int64))
-
-    def failed(self, request: ExtenderArgs, message: str) -> None:
-        return None
-
-    def encode(self, request: ExtenderArgs, result: HostPriorityList) -> bytes:
-        validate_prioritize(request.names, result)
-        return encode_priorities(result)
-
-    def summary(self, request: ExtenderArgs, result: HostPriorityList) -> Summary:
-        return Summary(len(request.names), len(result.hosts))
-
-    def _scaled(self, totals: Scores, profile: Profile) -> Scores:
-        if not len(totals):
-            return totals
-        if self.scale is Scale.RELATIVE:
-            return _spread(totals, int(np.minimum.reduce(totals)), int(np.maximum.reduce(totals)))
-        highest = MAX_SCORE * sum(weighted.weight for weighted in profile.priorities)
-        return _spread(totals, 0, highest)
-
-
-def _spread(totals: Scores, lowest: int, highest: int) -> Scores:
-    """Returns the totals scaled linearly, so that `lowest` becomes 0 and `highest` becomes 10."""
-    if highest <= lowest:
-        return np.full(len(totals), MAX_EXTENDER_PRIORITY, np.int64)
-    return (totals - lowest) * MAX_EXTENDER_PRIORITY // (highest - lowest)
-
-
-class FilterBest:
-    """Filters as Filter does, and then keeps only the node to which Prioritize gives the highest score.
-
-    Upstream counterpart: HTTPExtender.Filter, prioritizeNodes, selectHost.
-    """
-
-    def __init__(
-        self, feasible: Filter, prioritize: Prioritize, limit: TimeLimit = NO_LIMIT, random: Random | None = None
-    ) -> None:
-        """`random` chooses one of the best nodes if several have the same score."""
-        self.name = feasible.name
-        self.decode = feasible.decode
-        self.summary = feasible.summary
-        self.allow_all = feasible.allow_all
-        self.failed = feasible.failed
-        self.encode = feasible.encode
-        self._filter = feasible
-        self._prioritize = prioritize
-        self._limit = limit
-        self._random = random or Random()  # noqa: S311  ties between nodes
-
-    def decide(self, request: ExtenderArgs) -> ExtenderFilterResult:
-        """Returns Filter's answer, in which `best` names the node with the highest score."""
-        deadline = self._limit.begin()
-        result = self._filter.decide(request)
-        if len(result.passed) < 2 or result.best:
-            return result
-        feasible = replace(request, node_names=result.node_names, nodes=result.nodes)
-        names, totals = self._prioritize.totals(feasible, deadline)
-        best = np.flatnonzero(totals == np.maximum.reduce(totals))
-        return replace(result, best=names[best[self._random.randrange(len(best))]])
 
 
 MOST_PODS = 1024

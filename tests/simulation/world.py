@@ -142,7 +142,7 @@ class World:
             "extender.app.feed.LeaderElector": WitnessedElector,
             "extender.app.live_lookups.identify": lambda _: ("simulation", "none"),
             "extender.app.upkeep.Cache": WitnessedCache,
-            "extender.verbs.filter.Random": lambda: Random(self.simulation.random.random()),
+            "extender.verbs.prioritize.Random": lambda: Random(self.simulation.random.random()),
             "extender.app.serve.Metrics": AlarmingMetrics,
             "extender.runtime.process.COLLECT_SECONDS": 0.0,  # five waits a second would be most of what happens
             "extender.app.upkeep.COMPARE_SECONDS": upkeep.COMPARE_SECONDS,  # processes set it; put back at the end

@@ -12,7 +12,8 @@ from extender.extender_v1.messages import ExtenderFilterResult, validate_filter
 from extender.framework.profile import Profile, Profiles, WeightedPriority
 from extender.runtime.clock import ManualClock, TimeLimit
 from extender.runtime.ports import Telemetry
-from extender.verbs.filter import Filter, FilterBest, Prioritize
+from extender.verbs.filter import Filter
+from extender.verbs.prioritize import FilterBest, Prioritize
 from tests.builders import make_node, make_pod
 from tests.verbs.cluster import PROFILES, SlowRule, answer, args, cache_of
 

@@ -30,10 +30,11 @@ from extender.runtime.ports import Telemetry
 from extender.table import PodInfo
 from extender.table.features import FeatureGates
 from extender.verbs.bind import Bind
-from extender.verbs.filter import Filter, FilterBest, Prioritize
+from extender.verbs.filter import Filter
 from extender.verbs.group_planning import Plan, PlanRequest
 from extender.verbs.group_plans import GroupPlans
 from extender.verbs.group_quorum import GroupQuorum
+from extender.verbs.prioritize import FilterBest, Prioritize
 from tests.builders import (
     HOSTNAME,
     Object,

@@ -7,7 +7,7 @@ import pytest
 from extender import Node, Pod, priority
 from extender.framework.profile import Profile, Profiles, WeightedPriority
 from extender.plugins.users.rule_calls import OfflineHost
-from extender.verbs.filter import Prioritize, Scale
+from extender.verbs.prioritize import Prioritize, Scale
 from tests.builders import make_node, make_pod
 from tests.verbs.cluster import PROFILES, answer, args, cache_of
 

@@ -12,8 +12,9 @@ import pytest
 from extender.model.kinds import KINDS
 from extender.runtime.ports import Telemetry
 from extender.verbs.bind import Bind
-from extender.verbs.filter import Filter, Prioritize
+from extender.verbs.filter import Filter
 from extender.verbs.preempt import Preempt
+from extender.verbs.prioritize import Prioritize
 from tests.recordings import Call, Mode, WatchEvent, calls_and_events
 from tests.verbs.cluster import PROFILES, FakeBinder, cache_of
 

@@ -24,9 +24,10 @@ from extender.runtime.ports import Telemetry
 from extender.table import PodCountQuery, Table
 from extender.table.labels import Rows
 from extender.verbs.bind import Bind
-from extender.verbs.filter import WOKEN_SECONDS, Filter, Prioritize, RefusedPods
+from extender.verbs.filter import WOKEN_SECONDS, Filter, RefusedPods
 from extender.verbs.group_plans import GroupPlans
 from extender.verbs.preempt import Preempt
+from extender.verbs.prioritize import Prioritize
 from tests.builders import (
     PodBuilder,
     expression,

@@ -55,9 +55,10 @@ from extender.table.features import Behaviours, FeatureGates, with_values
 from extender.table.journal import BEGINNING
 from extender.table.labels import Rows
 from extender.verbs.bind import at_bind, refusal_on
-from extender.verbs.filter import Filter, Prioritize, Scale
+from extender.verbs.filter import Filter
 from extender.verbs.group_planning import GroupAnswer, MemberCall, Plan, Planner, PlanRequest
 from extender.verbs.preempt import Preempt
+from extender.verbs.prioritize import Prioritize, Scale
 
 _Group = TypeVar("_Group", PodGroup, CompositePodGroup)
 _MOST_PLANS = 256

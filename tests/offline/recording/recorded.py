@@ -14,8 +14,9 @@ from extender.recording.recorder import LIMIT_BYTES, RecordedChanges, Recorder, 
 from extender.runtime.clock import ManualClock
 from extender.runtime.ports import Telemetry
 from extender.verbs.bind import Bind
-from extender.verbs.filter import Filter, Prioritize
+from extender.verbs.filter import Filter
 from extender.verbs.preempt import Preempt
+from extender.verbs.prioritize import Prioritize
 from extender.verbs.verb import CallObserver
 from extender.web.app import Calls
 from tests.recordings import Call, Mode, WatchEvent
