@@ -233,7 +233,7 @@ def test_rules_that_fail_for_the_pods_of_the_cluster_are_not_adopted(
     serving.write("served_rules.py", FAILING.format(decorator=decorator, more=more, body=body))
     serving.write("policy.yaml", policy)
     assert wait_until(lambda: any("not adopted" in each and reason in each for each in caplog.messages))
-    assert serving.metric("extender_policy_last_reload_successful") == "0.0"
+    assert wait_until(lambda: serving.metric("extender_policy_last_reload_successful") == "0.0")
     assert serving.reasons() == {"first"}
     assert not [each for each in caplog.records if "rule failed" in each.getMessage()]
     serving.write("policy.yaml", POLICY)

@@ -273,13 +273,15 @@ def test_a_holder_that_leaves_the_lease_before_it_knows_earlier_writes_may_lead_
     api: FakeApiServer, elect: Elect
 ) -> None:
     caught_up = threading.Event()
-    first = elect("first", caught_up=caught_up.is_set, writes=UnsettledWrites(0.0), asks=True)
+    # The lease is not released but expires. Then the one that is in a hurry looks first, because the other one pauses.
+    timing = Timing(lease_duration_seconds=4, renew_deadline_seconds=3.0, retry_period_seconds=2.5)
+    first = elect("first", caught_up=caught_up.is_set, writes=UnsettledWrites(0.0), timing=timing, asks=True)
     assert wait_until(lambda: holder(api) == "first")
     second = elect("second", asks=True)
-    second.hurry(30.0)
+    second.hurry(120.0)
     assert (first.leading(), second.leading()) == (False, True)
     caught_up.set()
-    first.hurry(30.0)
+    first.hurry(120.0)
     assert (first.leading(), second.leading()) == (True, False)
 
 
