@@ -293,6 +293,17 @@ _MORE_THAN_NEEDED = [
 ]
 
 
+class _ReviewStatus(msgspec.Struct):
+    allowed: bool = False
+
+
+class _Review(msgspec.Struct):
+    status: _ReviewStatus
+
+
+_DECODE_REVIEW = msgspec.json.Decoder(_Review).decode
+
+
 def check_rights(
     client: KubeClient,
     mode: str,
@@ -352,7 +363,7 @@ def _may(client: KubeClient, right: Right, account: str) -> bool:
         spec["groups"] = ["system:serviceaccounts", f"system:serviceaccounts:{owner}", "system:authenticated"]
     review = msgspec.json.encode({"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec})
     path = f"/apis/authorization.k8s.io/v1/{kind.lower()}s"
-    return bool(client.call_for(msgspec.json.decode, "POST", path, review)["status"].get("allowed"))
+    return client.call_for(_DECODE_REVIEW, "POST", path, review).status.allowed
 
 
 def own_pods(client: KubeClient, account: str) -> list[Pod]:

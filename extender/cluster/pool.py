@@ -426,16 +426,16 @@ class ConnectionPool:
             BrokenExchange: no complete response arrived in time.
         """
         began_at = time.monotonic()
-        code = _NO_RESPONSE
         try:
             try:
                 connection, response = self._send(
                     endpoint, request, silence_seconds, deadline, repeatable=repeatable, check=check
                 )
-                code = str(response.status)
-            finally:
-                self._observe(request.method, endpoint.host, code, time.monotonic() - began_at)
+            except BaseException:
+                self._observe(request.method, endpoint.host, _NO_RESPONSE, time.monotonic() - began_at)
+                raise
             try:
+                self._observe(request.method, endpoint.host, str(response.status), time.monotonic() - began_at)
                 yield response
             finally:
                 self._put_back(connection, reusable=response.complete and response.keep_alive)

@@ -404,8 +404,19 @@ def from_digits(text: str) -> list[int]:
 
 def elements(line: Line) -> int:
     """Returns the number of list and dict entries in a line, because each takes memory beyond its text."""
-    values = (getattr(line, name) for name in line.__struct_fields__)
-    return sum(len(value) for value in values if isinstance(value, list | dict))
+    match line:
+        case NodesLine():
+            return len(line.names)
+        case CallLine():
+            return len(line.outside) + len(line.refused) + len(line.unresolvable)
+        case AttemptLine():
+            return len(line.draws) + len(line.plugins) + len(line.victims)
+        case GroupLine():
+            return len(line.draws) + len(line.placed) + len(line.victims)
+        case PlanLine():
+            return len(line.draws) + len(line.placed)
+        case _:
+            return 0
 
 
 _WHOLE = tuple(WHOLE.values())

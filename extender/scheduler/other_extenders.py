@@ -53,7 +53,7 @@ class Post(Protocol):
     def __call__(self, verb: str, body: bytes, check: Check = always) -> bytes: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Extender:
     """Calls one extender. Every method raises ExtenderError if it gets no usable answer."""
 
@@ -111,7 +111,7 @@ class Extender:
             raise self.malformed(str(error)) from None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Extenders:
     """All extenders, in the order in which they are called.
 
@@ -198,7 +198,7 @@ class Extenders:
         _log.warning("extender ignored url=%s verb=%s reason=%r", extender.config.url_prefix, verb, str(error))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ExtenderBinder:
     """A ports.Binder that lets an extender with a bindVerb bind the pods that it is interested in.
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import islice, repeat
 from threading import Lock
 from typing import NamedTuple, Protocol
@@ -58,7 +58,7 @@ ELSEWHERE = "node(s) other than the one to which the pod may already be bound"
 _MOST_REASON_CHARACTERS = 1024  # kube-scheduler cuts longer reasons
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Filter:
     """The filter verb. Upstream counterpart: HTTPExtender.Filter.
 
@@ -79,6 +79,7 @@ class Filter:
     limit: TimeLimit = NO_LIMIT
     refused: RefusedPods | None = None
     preemptors: RecentPreemptors | None = None
+    _: KW_ONLY
     scheduler_filters: bool = True
     plans: GroupAnswers | None = None
 

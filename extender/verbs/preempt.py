@@ -25,7 +25,7 @@ from extender.verbs.filter import assumed_node
 from extender.verbs.verb import RecentPreemptors, Summary
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Preempt:
     """The preempt verb. Upstream counterpart: HTTPExtender.ProcessPreemption.
 

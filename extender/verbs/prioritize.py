@@ -43,7 +43,7 @@ class Scale(Enum):
     """A node that gets the highest possible score from every priority gets 10."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Prioritize:
     """The prioritize verb. Upstream counterpart: HTTPExtender.Prioritize."""
 

@@ -114,8 +114,9 @@ class Metrics(Telemetry):
         def collect() -> Iterator[GaugeMetricFamily]:
             yield gauge(SERIES["extender_cache_size"], sizes())
             yield gauge(SERIES["extender_watch_staleness_seconds"], self.staleness())
-            yield gauge(SERIES["extender_leader"], leading())
-            yield gauge(SERIES["leader_election_master_status"], leading())
+            leases = leading()
+            yield gauge(SERIES["extender_leader"], leases)
+            yield gauge(SERIES["leader_election_master_status"], leases)
             yield gauge(SERIES["extender_gc_longest_pause_seconds"], {(): PAUSES.longest_seconds})
             yield gauge(SERIES["extender_build_info"], {build: 1})
 
