@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from extender.app.serve import build
-from extender.cli.running import FIELDS, table
 from extender.cli.source_options import DOES_NOT_FIT
+from extender.cli.status import FIELDS, table
 from extender.config.settings import Settings
 from extender.policy.library import Library
 from extender.policy.loading import load

@@ -1,4 +1,7 @@
-"""Fills the cache from a file or an API server; with an election, only one of several replicas leads."""
+"""Fills the cache from a file or an API server; with an election, only one of several replicas leads.
+
+`Staleness` says if the cache is current, and `CacheEvidence` if a write without an answer took effect.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Puts the scheduling loop together from its parts, and creates a scheduling cycle for each schedulerName.
 
 Tests build a loop of fakes with the same function, `compose_loop`. `Writers` are the writers to the API server and
-their threads; `PreemptionWriters` are the few of `serve`.
+their threads.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from extender.cluster.binder import ApiClaims, ApiVolumes
 from extender.cluster.election.lease import Fence, LeaderClient
 from extender.cluster.events import ApiEvents
 from extender.cluster.http_extender import HttpExtender
-from extender.cluster.kube_client import Caller, KubeClient
+from extender.cluster.kube_client import Caller
 from extender.cluster.outbox import TokenBucket, YieldingBucket
 from extender.cluster.statuses import ApiEvictor, ApiGroupStatuses, ApiStatuses
 from extender.devices.pod_claims import NAME as DYNAMIC_RESOURCES
@@ -57,7 +57,6 @@ from extender.scheduler.preemption import (
     EvictionsInProgress,
     Nominations,
     PreemptionExecutor,
-    RulePreemption,
     VictimEvictor,
 )
 from extender.scheduler.reservations import DeviceClaims, StartupRecovery, Volumes
@@ -72,7 +71,6 @@ from extender.scheduler.scheduler_ports import (
     SchedulerTelemetry,
     Statuses,
     VolumeWriter,
-    WaitingForBind,
     Workers,
 )
 from extender.scheduler.timing import ProfileTimer, TimedPreEnqueue, sample
@@ -80,7 +78,6 @@ from extender.scheduler.waiting_pods import OpenBinds, WaitingPods
 from extender.table import PodInfo
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
 from extender.verbs.split_gangs import SplitGangs
-from extender.web.metrics import Metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,7 +372,6 @@ PREEMPTORS = 8
 # The most writes per second. While pods wait in the active queue, a tenth as many Events are written.
 STATUS_RATE = 100.0
 EVENT_RATE = 200.0
-_PREEMPTION_RATE = 100.0  # of `extender serve`: status writes, and Events
 
 
 class Writers:
@@ -401,7 +397,7 @@ class Writers:
         self.statuses = ApiStatuses(client, TokenBucket(STATUS_RATE), clock, dropped)
         self.group_statuses = ApiGroupStatuses(client, served, TokenBucket(STATUS_RATE), clock, dropped)
         self._event_bucket = YieldingBucket(EVENT_RATE)
-        self.events = ApiEvents(client, self._event_bucket, clock, _instance(), dropped)
+        self.events = ApiEvents(client, self._event_bucket, clock, instance(), dropped)
         self.evictor = ApiEvictor(client, clock, fence.has_unknown)
         self.volumes = ApiVolumes(client)
         self.claims = ApiClaims(client, clock)
@@ -449,47 +445,6 @@ class Writers:
             worker.stop(max(0.0, ends_at - time.monotonic()))
 
 
-class PreemptionWriters:
-    """The writers and threads with which `extender serve` evicts pods to help pods that users' rules refuse.
-
-    Args:
-        fence: refuses writes while another process leads.
-        waiting: the binds that wait at Permit.
-    """
-
-    def __init__(
-        self,
-        cache: Cache,
-        profiles: Profiles,
-        client: KubeClient,
-        fence: Fence,
-        waiting: WaitingForBind,
-        metrics: Metrics,
-        clock: Clock,
-        limit: TimeLimit,
-    ) -> None:
-        self._client = client
-        fenced = LeaderClient(client, fence)
-        dropped = metrics.write_dropped
-        self.statuses = ApiStatuses(fenced, TokenBucket(_PREEMPTION_RATE), clock, dropped)
-        self._events = ApiEvents(fenced, TokenBucket(_PREEMPTION_RATE), clock, _instance(), dropped)
-
-        def evictor() -> VictimEvictor:
-            in_this_term = ApiEvictor(LeaderClient(client, fence.of_this_term()), clock, fence.has_unknown)
-            return VictimEvictor(cache, in_this_term, self._events, waiting)
-
-        self.preemption = RulePreemption(cache, profiles, self.statuses, evictor, metrics.preempted_for_rules, limit)
-
-    def start(self) -> None:
-        self.statuses.start()
-        self._events.start()
-
-    def stop(self, timeout_seconds: float) -> None:
-        """Waits for writes in progress, at most `timeout_seconds` for each writer, and closes the connections."""
-        self.statuses.stop(timeout_seconds)
-        self._events.stop(timeout_seconds)
-        self._client.close()
-
-
-def _instance() -> str:
+def instance() -> str:
+    """Returns a name for this process that no other process has."""
     return f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"

@@ -44,7 +44,7 @@ from extender.runtime.ports import Binder
 from extender.runtime.process import LinuxCpus, OneCpu, product_version
 from extender.runtime.threads import TaskFailures, Ticker, going_on
 from extender.runtime.unsettled import UnsettledWrites
-from extender.scheduler.event_router import Modeler
+from extender.scheduler.modeler import Modeler
 from extender.scheduler.other_extenders import ExtenderBinder, Extenders
 from extender.scheduler.timing import ProfileTimer
 from extender.table.features import FeatureGates

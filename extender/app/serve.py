@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from extender.app.feed import CacheEvidence, ClusterFeed, FeedFactory, feed_factory_of
-from extender.app.loop import PreemptionWriters
+from extender.app.loop import instance
 from extender.app.observation import check_places
 from extender.app.policies import policy_of, refuse_changes, unreserves_of, watched
 from extender.app.upkeep import (
@@ -32,8 +32,11 @@ from extender.cache.cache import Cache
 from extender.cache.expiry import Expiry
 from extender.cluster.binder import WatchedBinder
 from extender.cluster.credentials import credentials_of
-from extender.cluster.election.lease import LeaderBinder
+from extender.cluster.election.lease import Fence, LeaderBinder, LeaderClient
+from extender.cluster.events import ApiEvents
 from extender.cluster.kube_client import KubeClient
+from extender.cluster.outbox import TokenBucket
+from extender.cluster.statuses import ApiEvictor, ApiStatuses
 from extender.config.settings import Settings, host_and_port
 from extender.engine.group_members import MemberJudge
 from extender.errors import ConfigurationError, IllegalTransition
@@ -44,12 +47,13 @@ from extender.model.pod import Pod
 from extender.plugins.users.function import put_in_force
 from extender.plugins.users.handle import RunningProcess
 from extender.policy.policy import Policy, parsed
-from extender.runtime.clock import SystemClock
+from extender.runtime.clock import Clock, SystemClock, TimeLimit
 from extender.runtime.ports import Binding
 from extender.runtime.process import product_version
 from extender.runtime.threads import Ticker
 from extender.runtime.unsettled import UnsettledWrites
-from extender.scheduler.preemption import RulePreemption, check_preemption
+from extender.scheduler.preemption import RulePreemption, VictimEvictor, check_preemption
+from extender.scheduler.scheduler_ports import WaitingForBind
 from extender.table.features import FeatureGates
 from extender.verbs.bind import Bind, PermitWait
 from extender.verbs.filter import Activator, Filter, RefusedPods
@@ -64,6 +68,7 @@ from extender.web.access import is_loopback
 from extender.web.app import Backend, ExtenderApp, create_app
 from extender.web.metrics import Metrics
 
+_WRITES_PER_SECOND = 100.0  # statuses, and Events, about preemptions
 END_SECONDS = 1.0  # how long `stop` waits for each thread
 # One copy of the cache is for filter, one is for bind, and one is for the comparer.
 TABLES = 3
@@ -333,6 +338,48 @@ def _prepare(cache: Cache, feed: ClusterFeed, unsettled: Sequence[Binding]) -> N
     assume_unsettled(cache, unsettled)
     feed.settlement.look()
     prepare(cache)
+
+
+class PreemptionWriters:
+    """The writers and threads with which `extender serve` evicts pods to help pods that users' rules refuse.
+
+    Args:
+        fence: refuses writes while another process leads.
+        waiting: the binds that wait at Permit.
+    """
+
+    def __init__(
+        self,
+        cache: Cache,
+        profiles: Profiles,
+        client: KubeClient,
+        fence: Fence,
+        waiting: WaitingForBind,
+        metrics: Metrics,
+        clock: Clock,
+        limit: TimeLimit,
+    ) -> None:
+        self._client = client
+        fenced = LeaderClient(client, fence)
+        dropped = metrics.write_dropped
+        self.statuses = ApiStatuses(fenced, TokenBucket(_WRITES_PER_SECOND), clock, dropped)
+        self._events = ApiEvents(fenced, TokenBucket(_WRITES_PER_SECOND), clock, instance(), dropped)
+
+        def evictor() -> VictimEvictor:
+            in_this_term = ApiEvictor(LeaderClient(client, fence.of_this_term()), clock, fence.has_unknown)
+            return VictimEvictor(cache, in_this_term, self._events, waiting)
+
+        self.preemption = RulePreemption(cache, profiles, self.statuses, evictor, metrics.preempted_for_rules, limit)
+
+    def start(self) -> None:
+        self.statuses.start()
+        self._events.start()
+
+    def stop(self, timeout_seconds: float) -> None:
+        """Waits for writes in progress, at most `timeout_seconds` for each writer, and closes the connections."""
+        self.statuses.stop(timeout_seconds)
+        self._events.stop(timeout_seconds)
+        self._client.close()
 
 
 def _fixed(policy: Policy) -> Mapping[str, object]:

@@ -57,6 +57,19 @@ from extender.web.app import COMPARE, DUMP, LOG_LEVEL, PrivatePages, change_log_
 from extender.web.metrics import Metrics
 
 POLICY_SECONDS = 5.0  # between two checks if the policy has changed
+_log = logging.getLogger(__name__)
+
+BOOKMARK_SECONDS = 60.0  # kube-apiserver sends a bookmark about this often
+HOUSEKEEPING_SECONDS = 1.0
+WAITING_SECONDS = 0.2  # the time between two checks of pods that wait between their decision and their bind
+UNANSWERED_SECONDS = 30.0  # the time to live after a bind without an answer, if assumedTtlSeconds is 0
+REVIVAL_SECONDS = 60.0  # the time between two restarts of ended threads; a probe of /livez restarts them sooner
+REPAIR_SECONDS = 30.0
+VERSION_SECONDS = 60.0  # the time between two questions for the version of the API server
+STATUSES_SECONDS = 30.0
+FROZEN_SECONDS = 20.0  # less than gunicorn waits for a worker, so that the line is known when the worker is ended
+# A thread gives up the GIL after this time. With Python's 5 ms, binders and calls would wait too long for it.
+SWITCH_SECONDS = 0.001
 COMPARE_SECONDS = 300.0  # between two comparisons of the cache with the API server
 
 
@@ -85,7 +98,7 @@ class Setup:
     """The parts of a process that are created before its cache.
 
     Attributes:
-        settings: name the version of Kubernetes that is followed.
+        settings: the settings of the process, with the version of Kubernetes that is followed.
         stopping: set when the process must end.
         limit: the time limit of each decision, for calls, the loop and pages alike.
         hanging: observes all binds and all calls of users' rules, and logs those that take too long.
@@ -253,11 +266,6 @@ def revive_tickers(tickers: Sequence[Ticker]) -> list[str]:
     return [ticker.name for ticker in tickers if ticker.revive()]
 
 
-_log = logging.getLogger(__name__)
-
-BOOKMARK_SECONDS = 60.0  # kube-apiserver sends a bookmark about this often
-
-
 class Order(NamedTuple):
     """Two limits in seconds, of which the first must not be longer than the second."""
 
@@ -301,18 +309,6 @@ def warn(settings: Settings) -> None:
             shorter = f"{order.shorter}: {order.shorter_seconds:g} s"
             longer = f"{order.longer}: {order.longer_seconds:g} s"
             _log.warning("a time limit is too short shorter=%r longer=%r needed=%r", shorter, longer, order.reason)
-
-
-HOUSEKEEPING_SECONDS = 1.0
-WAITING_SECONDS = 0.2  # the time between two checks of pods that wait between their decision and their bind
-UNANSWERED_SECONDS = 30.0  # the time to live after a bind without an answer, if assumedTtlSeconds is 0
-REVIVAL_SECONDS = 60.0  # the time between two restarts of ended threads; a probe of /livez restarts them sooner
-REPAIR_SECONDS = 30.0
-VERSION_SECONDS = 60.0  # the time between two questions for the version of the API server
-STATUSES_SECONDS = 30.0
-FROZEN_SECONDS = 20.0  # less than gunicorn waits for a worker, so that the line is known when the worker is ended
-# A thread gives up the GIL after this time. With Python's 5 ms, binders and calls would wait too long for it.
-SWITCH_SECONDS = 0.001
 
 
 def limit_process() -> None:

@@ -78,7 +78,10 @@ def certs(
     store = Store(directory, datetime.now(UTC), days, renew_days)
     rows = [row for name in ("ca", "scrapers-ca") for row in store.authority(name, rotate=rotate_ca)]
     rows += [store.pair(pair) for pair in pairs]
-    cells = [(row.file, row.name, row.signed_by, row.until, row.done) for row in rows]
+    certificates = [
+        {"file": row.file, "name": row.name, "signedBy": row.signed_by, "until": row.until, "done": row.done}
+        for row in rows
+    ]
     if rotate_ca and store.knows_next("ca"):
         click.echo(
             "note: once every server and client has this ca.crt, run --rotate-ca again to sign with the next one",
@@ -87,9 +90,9 @@ def certs(
     if secrets:
         click.echo(_secrets(directory, secrets, service.partition(".")[0]))
     elif output.is_text:
-        say_lines(aligned([("FILE", "NAME", "SIGNED BY", "UNTIL", "DONE"), *cells], "   "))
+        head = ("FILE", "NAME", "SIGNED BY", "UNTIL", "DONE")
+        say_lines(aligned([head, *(tuple(each.values()) for each in certificates)], "   "))
     else:
-        certificates = [dict(zip(("file", "name", "signedBy", "until", "done"), row, strict=True)) for row in cells]
         show(headed(DocumentKind.CERTIFICATES, {"certificates": certificates}), output)
 
 

@@ -70,7 +70,12 @@ _NOT_IN_A_BATCH = ("filename", "cluster", "nodes", "node", "add_node", "namespac
 
 
 def print_decisions(
-    replicas: Iterable[RunningReplica], key: str, namespace: str, sort_by: JsonPath | None, output: Output
+    replicas: Iterable[RunningReplica],
+    output: Output,
+    *,
+    key: str = "",
+    namespace: str = "",
+    sort_by: JsonPath | None = None,
 ) -> None:
     """Prints the decisions about the pod NAMESPACE/NAME, the oldest first; without a key, the last one about each pod.
 
@@ -85,7 +90,8 @@ def print_decisions(
         decisions = [(key, decision) for decision in document["decisions"]]
     else:
         pods = [each for each in document["pods"] if not namespace or each["pod"].startswith(f"{namespace}/")]
-        document["pods"] = pods = in_order(pods, sort_by)
+        pods = in_order(pods, sort_by)
+        document["pods"] = pods
         decisions = [(decision["pod"], decision) for decision in pods]
     if not output.is_text:
         show(headed(DocumentKind.DECISIONS, document), output)
@@ -254,12 +260,12 @@ def _show_decisions(
     addressed = AddressedReplica(server or "", "--from", "`extender serve` or `schedule`", tls)
     replicas = replicas_of(in_cluster, source.access, _PORT, addressed)
     if pod is None:
-        print_decisions(replicas, "", listed_namespace, sort_by, output)
+        print_decisions(replicas, output, namespace=listed_namespace, sort_by=sort_by)
         return
     refuse_options(_OF_A_LIST, "cannot be used with POD, because it is about the list of decisions")
     namespace = source.namespace or "default" if server else source.default_namespace()
     _refuse_if(group_key(pod, namespace) is not None, f"decisions are about pods, but {pod} is a group")
-    print_decisions(replicas, pod_key(pod, namespace), "", None, output)
+    print_decisions(replicas, output, key=pod_key(pod, namespace))
 
 
 def _list(source: Source, namespace: str, selector: Selector | None, sort_by: JsonPath | None, output: Output) -> None:

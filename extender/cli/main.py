@@ -24,7 +24,7 @@ from extender.cli.process_commands import demo, schedule, serve, view
 from extender.cli.record import record, replay, snapshot, translate, upgrade_check
 from extender.cli.reference import reference
 from extender.cli.rule import rule
-from extender.cli.running import status
+from extender.cli.status import status
 from extender.cli.what_if import capacity, compare, plan, simulate
 from extender.errors import ConfigurationError, ExtenderError, MalformedInput, TooExpensive, explained
 from extender.runtime.process import GC_THRESHOLDS, product_commit, product_version

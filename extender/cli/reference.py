@@ -191,7 +191,8 @@ def _fields(model: type[BaseModel], prefix: str) -> Iterator[Row]:
 
     if model is PluginsSpec:
         point = model_in(next(iter(model.model_fields.values())).annotation)
-        yield from _fields(point, f"{prefix}POINT.") if point else ()
+        assert point is not None  # each field of PluginsSpec is a model
+        yield from _fields(point, f"{prefix}POINT.")
         return
     for name, field in model.model_fields.items():
         path, nested = f"{prefix}{field.alias or name}", model_in(field.annotation)

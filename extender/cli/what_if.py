@@ -438,7 +438,7 @@ def _all_waiting(state: ClusterState, namespace: str | None) -> list[str]:
 
 
 def _shape(source: Source, argument: str) -> Workload | str:
-    """Returns the manifest in the file that the argument names; else the shape as `defrag.shape_of` takes it."""
+    """Returns the manifest in the file that the argument names; else the shape as `goals.shape_of` takes it."""
     from extender.offline.plan.goals import amounts
 
     path = Path(argument)

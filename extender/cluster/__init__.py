@@ -6,7 +6,8 @@ current `credentials`; `http_extender` calls another extender. A failed call rai
 OutcomeUnknown if it may have had an effect.
 
 `watch` has the reflectors, which deliver the objects of lists and watches to the cache. `election` competes for the
-Lease, and points a Service at the leader. `binder`, `statuses` and `events` make all other writes: each implements a
-protocol of `scheduler_ports` or `runtime.ports`, and sends UIDs as preconditions. Statuses and events wait in an
-`outbox`, which limits their rate. Start with `kube_client`, then `watch.list_watch_state`.
+Lease, and points a Service at the leader. All other writes: `binder` writes Bindings, claims and volumes, `statuses`
+statuses and evictions, and `events` Events. Each implements a protocol of `scheduler_ports` or `runtime.ports`, and
+sends UIDs as preconditions. Statuses and Events wait in an `outbox`, which limits their rate. Start with `kube_client`,
+then `watch.list_watch_state`.
 """

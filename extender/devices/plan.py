@@ -3,11 +3,12 @@
 Source: upstream isClaimReadyForBinding, isClaimTimeout, structured Allocate, createNodeSelector; Reserve, PreBind,
 bindClaim.
 
-kube-scheduler does not preempt for devices (KEP-5690 is open), so this is off by default (`devicePreemption`). If it is
-on, nodes are judged as if the claims of evicted pods were deallocated. `preemption.dry_run` then selects victims as for
-any other resource. A claim becomes free when all pods that have reserved it have left, but not at once: a controller
-removes the reservations and the allocation some time after the pods are gone. Until then the claim is `left_behind`.
-For the question whom to evict, its devices are as good as free; for everything else, they are taken.
+`ClaimsOfVictims` finds the claims that evictions would free. kube-scheduler does not preempt for devices (KEP-5690 is
+open), so it is used only with `devicePreemption`: nodes are then judged as if the claims of evicted pods were
+deallocated, and the dry run of preemption selects victims as for any other resource. A claim becomes free when all pods
+that have reserved it have left, but not at once: a controller removes the reservations and the allocation some time
+after the pods are gone. Until then the claim is `left_behind`. For the question whom to evict, its devices are as good
+as free; for everything else, they are taken.
 """
 
 from __future__ import annotations
@@ -212,7 +213,7 @@ def _comparable(requirement: NodeSelectorRequirement) -> tuple[str, str, frozens
 class DevicePlan:
     """The writes to the claims of a pod, once its node is chosen.
 
-    Until the writes are done, the claims count as allocated (`model.devices.claims.PendingClaim`).
+    Until the writes are done, the claims count as allocated (`model.devices.PendingClaim`).
 
     Attributes:
         allocate: claims with their new allocations; each claim is also reserved for the pod. A claim with the name

@@ -5,9 +5,8 @@ Source: upstream's Policy API until v1.22.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self, TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 from pydantic.alias_generators import to_camel
@@ -248,7 +247,6 @@ def priorities(hard_pod_affinity_weight: int) -> Mapping[str, Priority]:
 _ORDER = {name: position for position, name in enumerate(PREDICATES)}
 _AFTER_ALL = len(_ORDER)
 _MAX_WEIGHT = 2**31 - 1
-_Spec = TypeVar("_Spec", PredicateSpec, PrioritySpec)
 
 
 def read_policy(document: object, library: Library, faults: Faults) -> Policy | None:
@@ -258,10 +256,10 @@ def read_policy(document: object, library: Library, faults: Faults) -> Policy | 
     spec = faults.read(PolicySpec, document)
     if spec is None:
         return None
-    reader = _Reader(library, faults)
-    predicates = reader.predicates(spec.predicates)
+    predicates = _PredicateReader(library, faults).read(spec.predicates)
     # kube-scheduler treats a missing weight as 0, and then uses 1 instead of 0.
-    weighted = reader.priorities(spec.priorities, priorities(spec.hard_pod_affinity_symmetric_weight or 1))
+    by_name = priorities(spec.hard_pod_affinity_symmetric_weight or 1)
+    weighted = _PriorityReader(by_name, library, faults).read(spec.priorities)
     return Policy(
         (
             Profile(
@@ -276,76 +274,108 @@ def read_policy(document: object, library: Library, faults: Faults) -> Policy | 
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Reader:
-    """Reads the predicates of a policy, in the order in which they run, and its priorities, in the policy's order."""
+class _PredicateReader:
+    """Reads the predicates of a policy, without duplicates, in the order in which they run."""
 
-    library: Library
-    faults: Faults
+    def __init__(self, library: Library, faults: Faults) -> None:
+        self._library = library
+        self._faults = faults
 
-    def predicates(self, specs: tuple[PredicateSpec, ...] | None) -> list[Predicate]:
-        """Returns the predicates without duplicates."""
+    def read(self, specs: tuple[PredicateSpec, ...] | None) -> list[Predicate]:
         if specs is None:
             specs = tuple(PredicateSpec(name=name) for name in DEFAULT_PREDICATES)
-        ranked: list[tuple[int, tuple[Predicate, ...]]] = [(_ORDER[name], PREDICATES[name]) for name in MANDATORY]
+        ranked = [(_ORDER[name], PREDICATES[name]) for name in MANDATORY]
         for index, spec in enumerate(specs):
-            found = self._find(spec, f"predicates[{index}]", "predicate", PREDICATES, self._argued_predicates)
-            ranked += [(_ORDER.get(name, _AFTER_ALL), rules) for name, rules in found]
+            ranked += self._ranked(spec, f"predicates[{index}]")
         in_order = [rule for _, rules in sorted(ranked, key=lambda pair: pair[0]) for rule in rules]
         return [rule for index, rule in enumerate(in_order) if rule not in in_order[:index]]
 
-    def priorities(
-        self, specs: tuple[PrioritySpec, ...] | None, by_name: Mapping[str, Priority]
-    ) -> list[WeightedPriority]:
+    def _ranked(self, spec: PredicateSpec, path: str) -> Iterator[tuple[int, tuple[Predicate, ...]]]:
+        """Yields (rank, plugins) for one entry of `predicates`; predicates run in the order of their ranks."""
+        if PREDICATES.get(spec.name):
+            if spec.argument:
+                self._faults.add(f"{path}.argument", f"{spec.name} takes no argument")
+            yield _ORDER[spec.name], PREDICATES[spec.name]
+        elif self._library.has_rule(spec.name):
+            yield _AFTER_ALL, tuple(_users_rule(spec, path, "predicate", PREDICATES, self._library, self._faults))
+        elif spec.argument or spec.name in PREDICATES:
+            yield from self._argued(spec, path)
+        else:
+            self._library.find_rule(spec.name, f"{path}.name", self._faults, PREDICATES)
+
+    def _argued(self, spec: PredicateSpec, path: str) -> Iterator[tuple[int, tuple[Predicate, ...]]]:
+        argument = self._faults.read(PredicateArgument, spec.argument, f"{path}.argument")
+        if argument is None:
+            return
+        if presence := argument.labels_presence:
+            yield _ORDER[LABEL_PRESENCE], (NodeLabelFilter(presence.labels, presence.presence, spec.name),)
+        if affinity := argument.service_affinity:
+            yield _ORDER[SERVICE_AFFINITY], (ServiceAffinity(affinity.labels, spec.name),)
+
+
+class _PriorityReader:
+    """Reads the priorities of a policy, in the order of the policy."""
+
+    def __init__(self, by_name: Mapping[str, Priority], library: Library, faults: Faults) -> None:
+        self._by_name = by_name
+        self._library = library
+        self._faults = faults
+
+    def read(self, specs: tuple[PrioritySpec, ...] | None) -> list[WeightedPriority]:
         if specs is None:
             specs = tuple(PrioritySpec(name=name, weight=weight) for name, weight in DEFAULT_PRIORITIES.items())
-        known = {name: (priority,) for name, priority in by_name.items()}
         weighted: list[WeightedPriority] = []
         for index, spec in enumerate(specs):
             path = f"priorities[{index}]"
             if not 0 < spec.weight <= _MAX_WEIGHT:
                 what = f"expected a positive weight of at most {_MAX_WEIGHT}, got {spec.weight}"
-                self.faults.add(f"{path}.weight", what)
+                self._faults.add(f"{path}.weight", what)
             if any(spec.name == other.name for other in specs[:index]):
-                self.faults.add(f"{path}.name", f"{spec.name} is given twice")
-            found = self._find(spec, path, "priority", known, self._argued_priorities)
-            weighted += [WeightedPriority(rule, spec.weight) for _, rules in found for rule in rules]
+                self._faults.add(f"{path}.name", f"{spec.name} is given twice")
+            weighted += [WeightedPriority(priority, spec.weight) for priority in self._priorities(spec, path)]
         return weighted
 
-    def _find(
-        self,
-        spec: _Spec,
-        path: str,
-        kind: Literal["predicate", "priority"],
-        known: Mapping[str, tuple[Any, ...]],
-        argued: Callable[[_Spec, str], Iterator[tuple[str, Any]]],
-    ) -> Iterator[tuple[str, tuple[Any, ...]]]:
-        """Yields the name of a known rule, or "", and the rules of one entry; adds its faults."""
-        if own := known.get(spec.name):
+    def _priorities(self, spec: PrioritySpec, path: str) -> Iterator[Priority]:
+        if spec.name in self._by_name:
             if spec.argument:
-                self.faults.add(f"{path}.argument", f"{spec.name} takes no argument")
-            yield spec.name, own
-        elif (spec.argument or spec.name in known) and not self.library.has_rule(spec.name):
-            yield from ((name, (rule,)) for name, rule in argued(spec, path))
-        elif plugin := self.library.find_rule(spec.name, f"{path}.name", self.faults, known):
-            if (factory := getattr(plugin, kind)) is None:
-                self.faults.add(f"{path}.name", f"{spec.name} is not a {kind}")
-            elif (arguments := self.faults.read(plugin.arguments, spec.argument, f"{path}.argument")) is not None:
-                yield "", (factory(arguments),)
+                self._faults.add(f"{path}.argument", f"{spec.name} takes no argument")
+            yield self._by_name[spec.name]
+        elif self._library.has_rule(spec.name):
+            yield from _users_rule(spec, path, "priority", self._by_name, self._library, self._faults)
+        elif spec.argument:
+            yield from self._argued(spec, path)
+        else:
+            self._library.find_rule(spec.name, f"{path}.name", self._faults, self._by_name)
 
-    def _argued_predicates(self, spec: PredicateSpec, path: str) -> Iterator[tuple[str, Predicate]]:
-        argument = self.faults.read(PredicateArgument, spec.argument, f"{path}.argument")
-        if argument and (presence := argument.labels_presence):
-            yield LABEL_PRESENCE, NodeLabelFilter(presence.labels, presence.presence, spec.name)
-        if argument and (affinity := argument.service_affinity):
-            yield SERVICE_AFFINITY, ServiceAffinity(affinity.labels, spec.name)
-
-    def _argued_priorities(self, spec: PrioritySpec, path: str) -> Iterator[tuple[str, Priority]]:
-        argument = self.faults.read(PriorityArgument, spec.argument, f"{path}.argument")
-        if argument and (anti_affinity := argument.service_anti_affinity):
-            yield "", ServiceAntiAffinity(anti_affinity.label, spec.name)
-        if argument and (preference := argument.label_preference):
-            yield "", NodeLabelScore(preference.label, preference.presence, spec.name)
-        if argument and (ratio := argument.requested_to_capacity_ratio_arguments):
+    def _argued(self, spec: PrioritySpec, path: str) -> Iterator[Priority]:
+        argument = self._faults.read(PriorityArgument, spec.argument, f"{path}.argument")
+        if argument is None:
+            return
+        if anti_affinity := argument.service_anti_affinity:
+            yield ServiceAntiAffinity(anti_affinity.label, spec.name)
+        if preference := argument.label_preference:
+            yield NodeLabelScore(preference.label, preference.presence, spec.name)
+        if ratio := argument.requested_to_capacity_ratio_arguments:
             strategy = RequestedToCapacityRatio(points(ratio.shape))
-            yield "", NodeResourcesFitScore(strategy, weights(ratio.resources), spec.name)
+            yield NodeResourcesFitScore(strategy, weights(ratio.resources), spec.name)
+
+
+def _users_rule(
+    spec: PredicateSpec | PrioritySpec,
+    path: str,
+    kind: Literal["predicate", "priority"],
+    known: Iterable[str],
+    library: Library,
+    faults: Faults,
+) -> Iterator[Any]:
+    """Yields the user's rule that `spec` names, or else adds a fault that may suggest one of the `known` names."""
+    plugin = library.find_rule(spec.name, f"{path}.name", faults, known)
+    if plugin is None:
+        return
+    factory = getattr(plugin, kind)
+    if factory is None:
+        faults.add(f"{path}.name", f"{spec.name} is not a {kind}")
+        return
+    arguments = faults.read(plugin.arguments, spec.argument, f"{path}.argument")
+    if arguments is not None:
+        yield factory(arguments)

@@ -87,7 +87,7 @@ class GroupCycle:
 class PriorityQueue:
     """All pods that wait to be scheduled or are being scheduled. Thread-safe.
 
-    The owner calls `flush_backoff` every second (backoff.WINDOW_SECONDS) and `flush_unschedulable` every 30 seconds.
+    The owner calls `flush_backoff` every second (heaps.WINDOW_SECONDS) and `flush_unschedulable` every 30 seconds.
 
     Args:
         interests: rule -> the events that may help the pods that the rule rejected.

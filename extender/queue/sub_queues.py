@@ -46,7 +46,7 @@ class QueueTelemetry(Protocol):
         """Counts a queueing hint of `rule` that raised an error."""
 
     def set_aside(self, task: str, item: str, error: Exception) -> None:
-        """Counts and logs an unexpected error about one pod or group; see `runtime.going_on`."""
+        """Counts and logs an unexpected error about one pod or group; see `runtime.threads.going_on`."""
 
 
 class Strategy(IntEnum):

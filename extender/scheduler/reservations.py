@@ -522,7 +522,7 @@ class VolumeReservation:
 
 
 class StartupRecovery:
-    """Cleans up what a killed scheduler has left, before the first decision and regularly afterwards.
+    """Cleans up what a killed scheduler has left for the pods of this loop: before its first decision, and regularly.
 
     A scheduler that is killed between a decision and the Binding leaves these behind:
 

@@ -2,8 +2,8 @@
 
 `create_app` builds the webhook's; its `Calls` turn the body of a verb's request into an answer, and time, count and log
 the call. `PageServer` serves pages from a thread of the process, for `extender schedule` and for the separate metrics
-address of `extender serve`. `probe_pages` and the functions before it create the pages about a process: health,
-metrics, settings and log level.
+address of `extender serve`. `probe_pages` creates the pages for health and metrics; `configz`, `change_log_level` and
+`when_ready` those for settings, the log level and the cache. `listener_at` opens a port.
 """
 
 from __future__ import annotations

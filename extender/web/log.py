@@ -32,7 +32,8 @@ _log = logging.getLogger(__name__)
 FIELDS = {
     "time": "the time in UTC, with milliseconds",
     "level": "debug, info, warning, error or critical",
-    "logger": "the module that writes the line; the server writes as gunicorn.error",
+    "logger": "the module that writes the line, whose name may change with a version (filter by msg); the server writes"
+    " as gunicorn.error",
     "msg": "the event: start (of the process), call (by kube-scheduler), attempt (of `schedule` to place a pod), or a"
     " sentence with key=value pairs",
     "exception": "the traceback, if there is one",

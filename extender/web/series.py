@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -41,10 +41,12 @@ class Series:
     name: str
     help: str
     labels: tuple[str, ...] = ()
-    buckets: tuple[float, ...] = ()
+    buckets: tuple[float, ...] = field(default=(), kw_only=True)
 
 
-counter, gauge, histogram = partial(Series, "counter"), partial(Series, "gauge"), partial(Series, "histogram")
+counter = partial(Series, "counter")
+gauge = partial(Series, "gauge")
+histogram = partial(Series, "histogram")
 
 
 SERIES: Mapping[str, Series] = {
@@ -55,13 +57,13 @@ SERIES: Mapping[str, Series] = {
             "Seconds from a complete request to its answer, by verb and result: decided, passed, error, failed,"
             " unready, malformed.",
             ("verb", "result"),
-            _CALL_BUCKETS,
+            buckets=_CALL_BUCKETS,
         ),
         histogram(
             "extender_lock_wait_seconds",
             "Seconds for which a caller waited for the cache's lock.",
             ("caller",),
-            _WAIT_BUCKETS,
+            buckets=_WAIT_BUCKETS,
         ),
         counter("extender_refused_nodes_total", "Nodes refused, by the plugin that refused them.", ("plugin",)),
         counter("extender_binds_total", "Binds by result: bound, already_bound, unfit, refused, unknown.", ("result",)),
@@ -116,7 +118,10 @@ SERIES: Mapping[str, Series] = {
         ),
         counter("extender_rule_events_total", "The counters of users' rules (handle.count).", ("rule", "name")),
         histogram(
-            "extender_rule_values", "The histograms of users' rules (handle.observe).", ("rule", "name"), _RULE_BUCKETS
+            "extender_rule_values",
+            "The histograms of users' rules (handle.observe).",
+            ("rule", "name"),
+            buckets=_RULE_BUCKETS,
         ),
         counter(
             "extender_preemption_victims_total",
@@ -156,7 +161,7 @@ SERIES: Mapping[str, Series] = {
             "rest_client_request_duration_seconds",
             "Seconds until the API server's response headers arrived, by method.",
             ("verb", "host"),
-            _REQUEST_BUCKETS,
+            buckets=_REQUEST_BUCKETS,
         ),
         gauge(
             "extender_gc_longest_pause_seconds",
@@ -188,14 +193,14 @@ SCHEDULER_SERIES: Mapping[str, Series] = {
             " PreScore, Score, Reserve, Permit, PreBind, Bind, RankNodes. Bind and RankNodes are measured for each pod,"
             " the others for each hundredth. RankNodes, since Kubernetes 1.38, is for groups that look for victims.",
             ("extension_point", "status", "profile"),
-            _POINT_BUCKETS,
+            buckets=_POINT_BUCKETS,
         ),
         histogram(
             "scheduler_plugin_execution_duration_seconds",
             "Seconds that a plugin took at an extension point: PreFilter, Filter, PreScore and Score (for all nodes"
             " together), Reserve, Permit, PreBind and Bind. Measured for every hundredth pod.",
             ("plugin", "extension_point", "status"),
-            _WAIT_BUCKETS,
+            buckets=_WAIT_BUCKETS,
         ),
         gauge(
             "workqueue_depth",
@@ -212,7 +217,7 @@ SCHEDULER_SERIES: Mapping[str, Series] = {
             "scheduler_scheduling_attempt_duration_seconds",
             "Seconds from the moment when a pod leaves the queue until it is bound or back in the queue.",
             ("result", "profile"),
-            _ATTEMPT_BUCKETS,
+            buckets=_ATTEMPT_BUCKETS,
         ),
         histogram(
             "scheduler_scheduling_algorithm_duration_seconds",
@@ -228,7 +233,7 @@ SCHEDULER_SERIES: Mapping[str, Series] = {
             "scheduler_pod_scheduling_sli_duration_seconds",
             "Seconds from the moment when a pod could first be tried until it is bound.",
             ("attempts",),
-            _TO_BOUND_BUCKETS,
+            buckets=_TO_BOUND_BUCKETS,
         ),
         counter(
             "scheduler_pod_scheduled_after_flush_total",
@@ -239,7 +244,7 @@ SCHEDULER_SERIES: Mapping[str, Series] = {
             "scheduler_permit_wait_duration_seconds",
             "Seconds that a pod waited at Permit, by how that ended: Success, Unschedulable, Error.",
             ("result",),
-            _ATTEMPT_BUCKETS,
+            buckets=_ATTEMPT_BUCKETS,
         ),
         counter(
             "scheduler_preemption_attempts_total",
@@ -265,13 +270,13 @@ SCHEDULER_SERIES: Mapping[str, Series] = {
             "scheduler_podgroup_scheduling_attempt_duration_seconds",
             "Seconds from the moment when a group leaves the queue until its members are bound or given back.",
             ("result", "profile", "entity"),
-            _ATTEMPT_BUCKETS,
+            buckets=_ATTEMPT_BUCKETS,
         ),
         histogram(
             "scheduler_podgroup_scheduling_algorithm_duration_seconds",
             "Seconds that the decision about all members of a group took, without preemption.",
             ("profile", "entity"),
-            _ATTEMPT_BUCKETS,
+            buckets=_ATTEMPT_BUCKETS,
         ),
         counter(
             "extender_attempt_seconds_total",
@@ -287,28 +292,28 @@ SCHEDULER_SERIES: Mapping[str, Series] = {
             "scheduler_workload_preemption_victims",
             "Pods evicted for one group.",
             ("preemptor",),
-            _GROUP_VICTIMS_BUCKETS,
+            buckets=_GROUP_VICTIMS_BUCKETS,
         ),
         histogram(
             "scheduler_preemption_workload_disruptions",
             "Units evicted for one group: a pod, or all pods of a group with disruptionMode all. Before Kubernetes 1.38"
             " only units of pod groups, without the label victim.",
             ("preemptor", "victim"),
-            _GROUP_VICTIMS_BUCKETS,
+            buckets=_GROUP_VICTIMS_BUCKETS,
         ),
         histogram(
             "scheduler_preemption_evaluation_duration_seconds",
             "Seconds of a search for pods to evict, by preemptor (pod, podgroup, compositepodgroup) and by"
             " kube-scheduler's code of the outcome.",
             ("preemptor", "result"),
-            _PREEMPTION_BUCKETS,
+            buckets=_PREEMPTION_BUCKETS,
         ),
         histogram(
             "scheduler_preemption_execution_duration_seconds",
             "Seconds that the evictions for a preemptor (pod, podgroup, compositepodgroup) took, by result: success,"
             " error.",
             ("preemptor", "result"),
-            _PREEMPTION_BUCKETS,
+            buckets=_PREEMPTION_BUCKETS,
         ),
         counter(
             "scheduler_preemption_pdb_violations_total",
@@ -329,7 +334,7 @@ SCHEDULER_SERIES: Mapping[str, Series] = {
             "scheduler_placement_evaluation_duration_seconds",
             "Seconds of an attempt to place a group on one topology domain, by result: feasible, infeasible.",
             ("result", "profile", "entity"),
-            _ATTEMPT_BUCKETS,
+            buckets=_ATTEMPT_BUCKETS,
         ),
     )
 }

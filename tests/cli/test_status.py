@@ -16,10 +16,10 @@ import yaml
 from click.testing import CliRunner, Result
 
 from extender.cli.main import cli
-from extender.cli.running import SECTIONS
+from extender.cli.status import SECTIONS
 from extender.errors import ConfigurationError, ExtenderError
 from extender.runtime.text import age
-from extender.scheduler.event_router import PodView, QueueStatus
+from extender.scheduler.modeler import PodView, QueueStatus
 from extender.web.answers import Answer
 from extender.web.app import PageServer
 from tests.running import command_running

@@ -10,7 +10,7 @@ import pytest
 
 from extender.cache.observed import PodOverview
 from extender.errors import OutcomeUnknown
-from extender.scheduler.event_router import Modeler, PodView, QueueStatus
+from extender.scheduler.modeler import Modeler, PodView, QueueStatus
 from tests.scheduler.test_loop import node, pod
 from tests.scheduler.world import NAME, World
 

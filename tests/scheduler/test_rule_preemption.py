@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from extender import PodInfo, Rows, Table, Wait, permit, predicate
-from extender.app.loop import PreemptionWriters
-from extender.app.serve import preempt
+from extender.app.serve import PreemptionWriters, preempt
 from extender.cluster.election.lease import Fence
 from extender.cluster.kube_client import CALL_SECONDS, JSON, Caller
 from extender.engine.group_members import MemberJudge

@@ -1,6 +1,6 @@
 """Finds moves by arithmetic alone: the fewest pods to evict from single nodes, and which pod goes to which node.
 
-The fewest evictions are a lower bound, and sets that may be tried.
+The number of these pods is a lower bound for every plan, and the sets of these pods are tried first.
 
 The scheduler often places an evicted pod elsewhere than a plan needs it, although both nodes have room. So a plan can
 cordon the other nodes during a step. Then requests and node affinity decide what is possible, and thousands of moves

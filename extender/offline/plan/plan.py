@@ -1,4 +1,7 @@
-"""The answer of `extender plan`: the moves, or the proof that none help; as text, and as a script for kubectl."""
+"""The answer of `extender plan`: the moves, or the proof that none help; as text, and as a script for kubectl.
+
+`find_moves` counts the moves that let one pod run, as fast as `explain` can wait for it.
+"""
 
 from __future__ import annotations
 
@@ -179,7 +182,7 @@ def plan(
     Args:
         pods: waiting pods of the cluster as `namespace/name`, and workloads to create when the moves are done.
         keep: namespaces and label selectors of pods that are not to be evicted.
-        room_for: a shape, as `defrag.shape_of` takes it.
+        room_for: a shape, as `goals.shape_of` takes it.
         empty_nodes: nodes to empty, given by name or label.
         empty_count: how many of `empty_nodes` to empty, those with the fewest moves; None for all. If `empty_nodes` is
             empty, the nodes are chosen from all outside the control plane.

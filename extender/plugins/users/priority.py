@@ -193,13 +193,13 @@ class CustomDevicePriority(CustomRule):
 
 @dataclass(slots=True)
 class _Guarded:
-    """A user's policy that scores 0 for the rest of its pod once it has failed, as far as the process ignores that."""
+    """A user's policy for one pod. After a failure that the process ignores, it scores 0 for the rest of the pod."""
 
     rule: CustomDevicePriority
     policy: UserPolicy
     table: Table
     repeats: bool = True
-    has_failed: bool = False
+    is_off: bool = False  # it has failed, or this decision leaves it out
 
     @property
     def name(self) -> str:
@@ -210,7 +210,7 @@ class _Guarded:
         return self.policy.rescales
 
     def score(self, nodes: DeviceNodes, ask: DeviceAsk) -> Ints:
-        if not self.has_failed and not self.rule.is_left_out:
+        if not self.is_off and not self.rule.is_left_out:
             try:
                 deadline = self.rule.host.limited(self.table.deadline)
                 return self.rule.answer_of(partial(self.policy.score, nodes, ask), deadline)
@@ -219,5 +219,5 @@ class _Guarded:
                     raise
             except BaseException as error:
                 self.rule.report(error)
-        self.has_failed = True
+        self.is_off = True
         return np.zeros(len(nodes.free), np.int64)

@@ -311,6 +311,20 @@ def test_the_evicted_pods_are_named_in_units() -> None:
     assert set(explanation.evictions.nominated.values()) == {"a", "b"}
 
 
+@pytest.mark.parametrize(
+    ("disrupted", "violated"), [({}, ["default/budget"]), ({"single": "2026-11-21T09:00:00Z"}, [])]
+)
+def test_a_pod_whose_eviction_has_begun_counts_no_longer_against_its_budget(
+    disrupted: dict[str, str], violated: list[str]
+) -> None:
+    budget = make_pdb("budget", {"app": "single"}, minAvailable=1)
+    budget["status"] = {"disruptionsAllowed": 0, "disruptedPods": disrupted}
+    single = make_pod("single").label({"app": "single"}).req(cpu="2").node("a").priority(-1).obj()
+    explanation = explained(*ROOM, budget, single, make_pod_group("g", 4), *members("g", 4, cpu="2"))
+    assert explanation.evictions is not None
+    assert explanation.evictions.violated_budgets == violated
+
+
 def test_no_evictions_if_they_do_not_help() -> None:
     running = make_pod("low").req(cpu="1").node("a").priority(-5).obj()
     assert explained(*ROOM, running, make_pod_group("g", 9), *members("g", 9, cpu="2")).evictions is None
