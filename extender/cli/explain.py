@@ -69,34 +69,26 @@ _ONLY_STANDARD_INPUT = "--batch reads clusters and pods from standard input only
 _NOT_IN_A_BATCH = ("filename", "cluster", "nodes", "node", "add_node", "namespace", *ACCESS, *_OF_A_LIST)
 
 
-def print_decisions(
-    replicas: Iterable[RunningReplica],
-    output: Output,
-    *,
-    key: str = "",
-    namespace: str = "",
-    sort_by: JsonPath | None = None,
-) -> None:
-    """Prints the decisions about the pod NAMESPACE/NAME, the oldest first; without a key, the last one about each pod.
-
-    Args:
-        namespace: the namespace whose pods are listed without a key; "" for all.
-
-    Raises:
-        UnknownPod, ExtenderError: no decision about the pod is remembered, or no replica answers.
-    """
+def print_decisions(replicas: Iterable[RunningReplica], key: str, output: Output) -> None:
+    """Prints the decisions about the pod NAMESPACE/NAME, the oldest first. Raises UnknownPod, ExtenderError."""
     document = _document(replicas, key)
-    if key:
-        decisions = [(key, decision) for decision in document["decisions"]]
-    else:
-        pods = [each for each in document["pods"] if not namespace or each["pod"].startswith(f"{namespace}/")]
-        pods = in_order(pods, sort_by)
-        document["pods"] = pods
-        decisions = [(decision["pod"], decision) for decision in pods]
     if not output.is_text:
         show(headed(DocumentKind.DECISIONS, document), output)
-    elif key or decisions:
-        _print_table(decisions)
+        return
+    _print_table((key, decision) for decision in document["decisions"])
+
+
+def print_last_decisions(
+    replicas: Iterable[RunningReplica], namespace: str, sort_by: JsonPath | None, output: Output
+) -> None:
+    """Prints the last decision about each pod of `namespace`; "" means all namespaces. Raises ExtenderError."""
+    document = _document(replicas)
+    pods = [each for each in document["pods"] if not namespace or each["pod"].startswith(f"{namespace}/")]
+    pods = in_order(pods, sort_by)
+    if not output.is_text:
+        show(headed(DocumentKind.DECISIONS, {**document, "pods": pods}), output)
+    elif pods:
+        _print_table((decision["pod"], decision) for decision in pods)
     else:
         pods_of = f"pods in the namespace {namespace}" if namespace else "pods"
         click.echo(f"no decisions about {pods_of} are remembered", err=True)
@@ -260,12 +252,12 @@ def _show_decisions(
     addressed = AddressedReplica(server or "", "--from", "`extender serve` or `schedule`", tls)
     replicas = replicas_of(in_cluster, source.access, _PORT, addressed)
     if pod is None:
-        print_decisions(replicas, output, namespace=listed_namespace, sort_by=sort_by)
+        print_last_decisions(replicas, listed_namespace, sort_by, output)
         return
     refuse_options(_OF_A_LIST, "cannot be used with POD, because it is about the list of decisions")
     namespace = source.namespace or "default" if server else source.default_namespace()
     _refuse_if(group_key(pod, namespace) is not None, f"decisions are about pods, but {pod} is a group")
-    print_decisions(replicas, output, key=pod_key(pod, namespace))
+    print_decisions(replicas, pod_key(pod, namespace), output)
 
 
 def _list(source: Source, namespace: str, selector: Selector | None, sort_by: JsonPath | None, output: Output) -> None:

@@ -275,9 +275,8 @@ def _completed(definition: Mapping[str, Any], answer: type[Documented]) -> dict[
         if name in meanings:
             properties[key]["description"] = meanings[name]
     required = definition["required"] if answer.__struct_config__.omit_defaults else list(properties)
-    kind = answer.__name__.removesuffix(_SUFFIX)
-    if SHAPES.get(kind) is answer:
-        head = {"apiVersion": API_VERSION, "kind": kind}
+    if answer in _DOCUMENTS:
+        head = {"apiVersion": API_VERSION, "kind": answer.__name__.removesuffix(_SUFFIX)}
         properties = {**{key: {"const": value} for key, value in head.items()}, **properties}
         required = [*head, *required]
     completed = {**definition, "properties": properties, "required": required}
