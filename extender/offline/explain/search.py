@@ -377,14 +377,15 @@ def _is_enough(state: ClusterState, pod: Pod, victims: Pods) -> bool:
 
 def violated_budgets(state: ClusterState, victims: Pods) -> list[str]:
     """Returns the keys of the PodDisruptionBudgets that do not allow all these evictions."""
-    budgets = {budget.key: budget for info in victims for budget in state.budgets_of(info)}
-    evicted = Counter(
-        budget.key
+    covering = [
+        budget
         for info in victims
         for budget in state.budgets_of(info)
         if info.pod.name not in (budget.status.disrupted_pods or ())
-    )
-    return sorted(key for key, count in evicted.items() if count > budgets[key].status.disruptions_allowed)
+    ]
+    evicted = Counter(budget.key for budget in covering)
+    allowed = {budget.key: budget.status.disruptions_allowed for budget in covering}
+    return sorted(key for key, count in evicted.items() if count > allowed[key])
 
 
 def _cost(state: ClusterState, info: PodInfo) -> tuple[bool, int, str]:
