@@ -7,7 +7,7 @@ import os
 import platform
 import re
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,7 +62,14 @@ def _line(cells: Sequence[str]) -> str:
 
 def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("-o", "--output", choices=["markdown", "json"], default="markdown")
-    parser.add_argument("--write", metavar="FILE", type=Path, help="put the tables that it has into this document, too")
+    parser.add_argument("--write", metavar="FILE", type=_document, help="also put its tables into this document")
+
+
+def _document(path: str) -> Path:
+    """Returns the path of a file that exists, because a mistyped one would be noticed only after the measurement."""
+    if not Path(path).is_file():
+        raise ArgumentTypeError(f"no such file: {path}")
+    return Path(path)
 
 
 def publish(tables: Sequence[Table], options: Namespace) -> None:

@@ -76,6 +76,16 @@ def test_a_document_without_a_place_for_a_table_is_an_error() -> None:
         Table("loop", ["backlog", "ms"]).put_into("text")
 
 
+def test_a_document_that_does_not_exist_is_an_error_before_the_measurement(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parser = ArgumentParser()
+    add_options(parser)
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--write", str(tmp_path / "none.md")])
+    assert f"argument --write: no such file: {tmp_path / 'none.md'}" in capsys.readouterr().err
+
+
 def test_a_ratio_is_the_median_of_the_rounds_that_have_both() -> None:
     rounds = [
         {"loop": 900.0, "bind-only": 1000.0, "stock": 300.0},
