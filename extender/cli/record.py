@@ -69,12 +69,12 @@ def snapshot(source: Source, output: Path, redact: bool, redact_key: Path | None
 
     Environment variables, commands, secrets and annotations in which tools keep a whole manifest are left out. With
     --redact, names, label values and images become hashes, and annotations other than those of Kubernetes are left out.
-    Keys of labels, taints and resources stay, and so do numbers, the names of schedulers, drivers and provisioners, and
-    the attributes of devices.
+    Keys of labels, taints and resources stay if Kubernetes defines them or they have no domain, and so do numbers, the
+    names of schedulers, drivers and provisioners, and the attributes of devices.
 
-    Decisions on such a file are the same as on the cluster, except with rules of your own. A rule may read objects that
-    the file lacks, or names, label values and annotations that --redact has changed or left out. Try such a rule on the
-    output of `kubectl get` instead.
+    Decisions on such a file are the same as on the cluster, except with rules of your own, and with a policy that names
+    a replaced key. A rule may read objects that the file lacks, or names, label values and annotations that --redact
+    has changed or left out. Try such a rule on the output of `kubectl get` instead.
 
     \b
     A live cluster, once with its names and once with hashes, to attach to a ticket:
