@@ -334,7 +334,7 @@ def _balance(allocation: Allocation) -> Fractions:
             if use.is_offered is not None:
                 deviation *= use.is_offered
     else:
-        offered = np.array([use.offered != 0 for use in resources], np.bool_).reshape(-1, 1, allocation.nodes)
+        offered = np.array([use.offered != 0 for use in resources])[:, np.newaxis]
         deviation = _deviation(fractions, offered)
     np.subtract(1, deviation, out=deviation)
     deviation *= MAX_SCORE

@@ -34,3 +34,10 @@ def test_a_resource_that_the_node_does_not_offer_leaves_the_balance_of_the_other
     result = scores(rule, make_pod("p").req({**requests, "example.com/b": "1"}).obj(), *(node.obj() for node in nodes))
     # 0.5, 0.2 and 0.8 have a standard deviation of 0.245, with a second 0.5 one of 0.212; 100 before the pod
     assert result == {"three": 50 + (50 + 75 - 100) // 2, "four": 50 + (50 + 78 - 100) // 2}
+
+
+def test_no_nodes_have_no_scores_for_any_number_of_resources() -> None:
+    pod = make_pod("p").req(cpu="1", memory="1Gi").obj()
+    for names in (("memory",), ("cpu", "memory"), ("cpu", "memory", "example.com/a")):
+        rule = NodeResourcesBalancedAllocation(tuple(ResourceWeight(name) for name in names))
+        assert scores(rule, pod) == {}
