@@ -259,7 +259,7 @@ def shared_control_plane(session_control_plane: ControlPlane) -> ControlPlane:
 @pytest.fixture
 def control_plane(shared_control_plane: ControlPlane) -> ControlPlane:
     """A running API server with an empty cluster; `with control_plane.scheduler(...)` adds the scheduler."""
-    clean(shared_control_plane.client)
+    clean(shared_control_plane)
     return shared_control_plane
 
 

@@ -38,6 +38,7 @@ from tests.builders import (
     with_allocation,
 )
 from tests.stock.api_client import ApiError
+from tests.stock.cleaning import clean
 from tests.stock.control_plane import ControlPlane
 
 OBJECTS = [
@@ -120,10 +121,12 @@ OBJECTS = [
 
 
 @pytest.mark.stock
-def test_the_api_server_takes_them(control_plane: ControlPlane) -> None:
+def test_the_api_server_takes_them_and_has_none_of_them_once_it_is_cleaned(control_plane: ControlPlane) -> None:
     created = control_plane.client.create(*OBJECTS)
     names = [(item["kind"], item["metadata"]["name"]) for item in OBJECTS]
     assert [(item["kind"], item["metadata"]["name"]) for item in created] == names
+    clean(control_plane)
+    assert [key for key in control_plane.new_keys() if {name for _, name in names} & {*key.split("/")}] == []
 
 
 @pytest.mark.stock

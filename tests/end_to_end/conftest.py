@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.end_to_end.scheduling import Scene
 from tests.running import RunningExtender, RunningScheduler, schedule, serve
 from tests.stock.control_plane import ControlPlane
 
@@ -39,3 +40,9 @@ def scheduler(
     """One that all tests of a module use."""
     with schedule(shared_control_plane.kubeconfig, tmp_path_factory.mktemp("scheduler")) as scheduler:
         yield scheduler
+
+
+@pytest.fixture
+def scene(control_plane: ControlPlane, scheduler: RunningScheduler) -> Scene:
+    """An empty cluster; the scheduler that all tests of the module use knows that it is empty."""
+    return Scene(control_plane, scheduler)

@@ -43,7 +43,7 @@ def clean_up(plane: ControlPlane) -> None:
     for pod in plane.client.list("Pod", "default"):
         path = RESOURCES["Pod"].path("default", pod["metadata"]["name"])
         plane.client.request("PATCH", path, {"metadata": {"finalizers": None}}, "application/merge-patch+json")
-    clean(plane.client)
+    clean(plane)
 
 
 def job(name: str, pods: int, template: PodBuilder) -> Object:

@@ -46,15 +46,14 @@ class Scene:
 
     def __init__(self, control_plane: ControlPlane, scheduler: RunningScheduler) -> None:
         self.control_plane, self.client, self.scheduler = control_plane, control_plane.client, scheduler
+        self._await_watches()
         self._await_known(nodes=0, pods=0)
 
     def given(self, *built: Builder | Object) -> None:
         """Creates objects, and waits until the scheduler knows them: each kind has a watch of its own."""
         self.create(*built)
         if {kind_of(each) for each in built} - {"Node", "Pod"}:
-            status, report = self.scheduler.get("/debug/cache/compare", "POST")
-            assert status == 200, report
-            assert not json.loads(report)["undecided"], report
+            self._await_watches()
         self._await_known(len(self.client.list("Node")), len(self.client.list("Pod")))
 
     def create(self, *built: Builder | Object) -> None:
@@ -98,6 +97,12 @@ class Scene:
     def _message(self, name: str, reason: str) -> str:
         recorded = condition(self.control_plane, name)
         return str(recorded["message"]) if recorded.get("reason") == reason else ""
+
+    def _await_watches(self) -> None:
+        """Waits until the scheduler has received all objects that there are, and all deletions."""
+        status, report = self.scheduler.get("/debug/cache/compare", "POST")
+        assert status == 200, report
+        assert not json.loads(report)["undecided"], report
 
     def _await_known(self, nodes: int, pods: int) -> None:
         wanted = {"nodes": nodes, "pods": pods}

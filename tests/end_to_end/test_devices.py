@@ -8,7 +8,6 @@ deallocates it. One test leaves that to the real kube-controller-manager.
 from __future__ import annotations
 
 import json
-import subprocess
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,10 +29,11 @@ from tests.builders import (
     make_resource_slice,
     make_result,
 )
+from tests.cli.commands import extender
 from tests.end_to_end.conftest import StartExtender, StartScheduler
 from tests.end_to_end.controllers import Claims, release_claims
-from tests.end_to_end.scheduling import asking, condition, events, sized
-from tests.running import EXTENDER, SCHEDULER_NAME, RunningScheduler, extender_entry, schedule
+from tests.end_to_end.scheduling import Scene, asking, condition, events, sized
+from tests.running import SCHEDULER_NAME, RunningScheduler, extender_entry, schedule
 from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until
 
@@ -155,22 +155,13 @@ class Cluster:
 
     def explained(self, pod: str) -> list[str]:
         """Returns what `extender explain` says about evictions."""
-        command: list[str | Path] = [
-            EXTENDER,
-            "explain",
-            f"default/{pod}",
-            "--kubeconfig",
-            self.plane.kubeconfig,
-            "-o",
-            "json",
-        ]
-        command += ["--policy", self.policy]
-        answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        flags = ("--kubeconfig", str(self.plane.kubeconfig), "--policy", str(self.policy), "-o", "json")
+        answer = extender("explain", f"default/{pod}", *flags)
         return [note for note in json.loads(answer.stdout)["notes"] if "evicting" in note]
 
 
 @pytest.fixture
-def cluster(control_plane: ControlPlane, policy: Path) -> Iterator[Cluster]:
+def cluster(control_plane: ControlPlane, policy: Path, scene: Scene) -> Iterator[Cluster]:
     release_claims(control_plane.client)
     cluster = Cluster(control_plane, policy)
     cluster.create(CLASS, *(make_priority_class(name, value) for name, value in PRIORITIES.items()))
@@ -372,7 +363,7 @@ def test_kube_controller_manager_deallocates_the_claim_of_the_evicted_pod(
 
 
 @pytest.mark.parametrize(
-    ("policy", "cordoned"),
+    ("device_policy", "cordoned"),
     [
         ("PWR", ""),
         pytest.param("PWR", "n2", marks=pytest.mark.slow),
@@ -380,7 +371,7 @@ def test_kube_controller_manager_deallocates_the_claim_of_the_evicted_pod(
     ],
 )
 def test_the_webhook_scores_a_node_by_the_device_that_kube_scheduler_takes(
-    policy: str, cordoned: str, cluster: Cluster, start_extender: StartExtender, tmp_path: Path
+    device_policy: str, cordoned: str, cluster: Cluster, start_extender: StartExtender, tmp_path: Path
 ) -> None:
     """kube-scheduler takes gpu-0 on each node, which is idle on n1 and half in use on n2. n3 has too little memory.
 
@@ -394,7 +385,7 @@ def test_the_webhook_scores_a_node_by_the_device_that_kube_scheduler_takes(
         cluster.allocate(f"in-use-{number}", node, device, gib)
     if cordoned:
         client.patch("Node", cordoned, {"spec": {"unschedulable": True}})
-    file = scoring_by(policy, "stock", tmp_path)
+    file = scoring_by(device_policy, "stock", tmp_path)
     with start_extender("--policy", str(file)) as extender:
         url, verbs = f"http://127.0.0.1:{extender.port}/scheduler", ("filter", "prioritize")
         entry = extender_entry(url, verbs=verbs, weight=100)

@@ -51,7 +51,7 @@ def counts(text: str) -> Counts:
 
 def prepare(plane: ControlPlane) -> None:
     """Creates two nodes before the scheduler starts: a pod that it knows before its node is tried once more."""
-    clean(plane.client)
+    clean(plane)
     plane.client.create(sized("small", "2").obj(), sized("closed", "9").taint("closed").obj())
 
 

@@ -13,19 +13,12 @@ import pytest
 
 from tests.builders import HOSTNAME, ZONE, Builder, NodeBuilder, Object, PodBuilder, expression, make_pod, node_term
 from tests.end_to_end.scheduling import Scene, asking, condition, sized
-from tests.running import RunningScheduler
 from tests.stock.api_client import ApiClient
-from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until
 
 pytestmark = pytest.mark.stock
 
 WEB = {"app": "web"}
-
-
-@pytest.fixture
-def scene(control_plane: ControlPlane, scheduler: RunningScheduler) -> Scene:
-    return Scene(control_plane, scheduler)
 
 
 def yes() -> NodeBuilder:

@@ -12,8 +12,6 @@ import pytest
 
 from tests.builders import HOSTNAME, Builder, NodeBuilder, Object, PodBuilder, make_pdb, make_pod, make_priority_class
 from tests.end_to_end.scheduling import Scene, asking, condition, events, sized
-from tests.running import RunningScheduler
-from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until
 
 pytestmark = pytest.mark.stock
@@ -23,8 +21,7 @@ CRITICAL = "system-cluster-critical"
 
 
 @pytest.fixture
-def scene(control_plane: ControlPlane, scheduler: RunningScheduler) -> Scene:
-    scene = Scene(control_plane, scheduler)
+def scene(scene: Scene) -> Scene:
     scene.create(*(make_priority_class(name, value) for name, value in (("high", 1000), ("medium", 100), ("low", 1))))
     scene.create(make_priority_class("polite", 1000, preemptionPolicy="Never"))
     return scene

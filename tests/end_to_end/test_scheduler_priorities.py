@@ -13,19 +13,12 @@ import pytest
 from tests.builders import HOSTNAME, PAUSE_IMAGE, ZONE, Builder, NodeBuilder, Object, PodBuilder, expression, node_term
 from tests.builders.workloads import make_service
 from tests.end_to_end.scheduling import Scene, asking, sized
-from tests.running import RunningScheduler
-from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until
 
 pytestmark = pytest.mark.stock
 
 WEB = {"app": "web"}
 OTHERS = tuple(f"other-{i}" for i in range(5))
-
-
-@pytest.fixture
-def scene(control_plane: ControlPlane, scheduler: RunningScheduler) -> Scene:
-    return Scene(control_plane, scheduler)
 
 
 def best() -> NodeBuilder:

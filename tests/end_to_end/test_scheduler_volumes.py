@@ -11,7 +11,7 @@ from tests.running import RunningScheduler
 from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until
 
-pytestmark = pytest.mark.stock
+pytestmark = [pytest.mark.stock, pytest.mark.usefixtures("scene")]
 
 STATIC = make_storage_class("static", provisioner="kubernetes.io/no-provisioner")
 MADE = make_storage_class("made")

@@ -57,7 +57,7 @@ class Outcome(NamedTuple):
 
 
 def scheduled(control_plane: ControlPlane, backlog: Backlog, scheduler: AbstractContextManager[object]) -> Outcome:
-    clean(control_plane.client)
+    clean(control_plane)
     control_plane.client.create(*backlog.objects)
     with scheduler:
         wait_until(lambda: settled(backlog, seen(control_plane, backlog)))
@@ -136,7 +136,7 @@ COSTLY = re.compile(r" \(its last attempt took .* s, so others go first\)$")
 
 def verdicts(control_plane: ControlPlane, scheduler: AbstractContextManager[object]) -> dict[str, str]:
     """Pod name -> the first message of its PodScheduled condition, which its event has too."""
-    clean(control_plane.client)
+    clean(control_plane)
     control_plane.client.create(*PREEMPTION)
     waiting = {name_of(pod) for pod in PREEMPTION if pod["kind"] == "Pod" and "nodeName" not in pod["spec"]}
     with scheduler:

@@ -7,6 +7,7 @@ takes no grace, and no namespace has a default service account. Admission that n
 
 from __future__ import annotations
 
+import base64
 import copy
 import http.client
 import json
@@ -31,6 +32,7 @@ _ADMISSION_OFF = (
     "TaintNodesByCondition",  # its not-ready taint too
 )
 _START_ATTEMPTS = 3
+_ROOT, _AFTER_ROOT = b"/registry/", b"/registry0"
 
 
 class ControlPlane:
@@ -47,7 +49,8 @@ class ControlPlane:
         self.kubeconfig: Path
         self.processes: list[Process] = []
         self.binaries = binaries
-        self._port = 0
+        self._etcd_ports, self._port = (0, 0), 0
+        self._own_keys: frozenset[str] = frozenset()
         self._ca_file = directory / "ca.pem"
 
     def __enter__(self) -> Self:
@@ -61,6 +64,7 @@ class ControlPlane:
         """Starts etcd and the API server on free ports, with an empty store."""
         self._write_credentials()
         self._attempt(self._start_anywhere)
+        self._own_keys = frozenset(self._keys())
         self.kubeconfig = self.write_kubeconfig("admin", ADMIN_TOKEN)
 
     @property
@@ -100,6 +104,24 @@ class ControlPlane:
     def client_of(self, token: str) -> ApiClient:
         """A client with another's rights."""
         return ApiClient(self._port, token, str(self._ca_file))
+
+    def new_keys(self) -> list[str]:
+        """Returns the keys in etcd of objects that were created after the API server had started.
+
+        Such a key is "/registry/pods/default/p".
+        """
+        return [key for key in self._keys() if key not in self._own_keys]
+
+    def _keys(self) -> list[str]:
+        first, end = (base64.b64encode(key).decode() for key in (_ROOT, _AFTER_ROOT))
+        connection = http.client.HTTPConnection("127.0.0.1", self._etcd_ports[0], timeout=30)
+        try:
+            body = json.dumps({"key": first, "range_end": end, "keys_only": True})
+            connection.request("POST", "/v3/kv/range", body)
+            answer = json.loads(connection.getresponse().read())
+        finally:
+            connection.close()
+        return [base64.b64decode(item["key"]).decode() for item in answer["kvs"]]
 
     def gates(self) -> dict[str, bool]:
         """Returns the feature gates that the API server knows, by name."""
