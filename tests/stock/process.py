@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from tests.stock.waiting import pause
+
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
 _WORKERS = 16
@@ -55,13 +57,13 @@ class Process:
 
     def wait_until(self, ready: Callable[[], bool], timeout_seconds: float = 90) -> None:
         """Raises StartError when the process ends first, or the time does."""
-        deadline = time.monotonic() + timeout_seconds
+        began_at = time.monotonic()
         while not ready():
             if not self.running:
                 raise StartError(f"{self.name} ended with {self._popen.returncode}:\n{self.log_tail()}")
-            if time.monotonic() > deadline:
+            if time.monotonic() > began_at + timeout_seconds:
                 raise StartError(f"{self.name} is not ready after {timeout_seconds:.0f} s:\n{self.log_tail()}")
-            time.sleep(0.02)
+            pause(began_at)
 
     def stop(self, grace_seconds: float = 10) -> int:
         """SIGTERM, after the grace SIGKILL; the exit status. Safe to call again."""

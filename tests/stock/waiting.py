@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
+_SHORTEST_SECONDS, _LONGEST_SECONDS = 0.02, 0.1
 
 
 def wait_until(probe: Callable[[], T], timeout_seconds: float = 90) -> T:
@@ -14,7 +15,13 @@ def wait_until(probe: Callable[[], T], timeout_seconds: float = 90) -> T:
 
     The limit is long because a machine that runs much else may give a process a tenth of a core.
     """
-    deadline = time.monotonic() + timeout_seconds
-    while not (answer := probe()) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    began_at = time.monotonic()
+    while not (answer := probe()) and time.monotonic() < began_at + timeout_seconds:
+        pause(began_at)
     return answer
+
+
+def pause(began_at: float) -> None:
+    """Sleeps between two looks, after a long wait for longer: each look takes CPU from the process that is awaited."""
+    waited_seconds = time.monotonic() - began_at
+    time.sleep(min(max(_SHORTEST_SECONDS, waited_seconds / 20), _LONGEST_SECONDS))
