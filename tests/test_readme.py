@@ -20,6 +20,7 @@ from extender.policy.library import Library
 from extender.policy.loading import load
 from extender.snapshots.files import load as load_cluster
 from tests.builders import make_node, make_pod
+from tests.cli.commands import extender
 from tests.distribution.release import newest_release
 from tests.framework.cluster import pod_info, table_of
 from tests.plugins.users import examples
@@ -67,7 +68,7 @@ def test_make_run_starts_the_demo_and_installs_nothing_for_tests() -> None:
 
 def test_each_command_of_the_demo_works(demo: tuple[str, list[str]]) -> None:
     filtered, bound, explained = (shell(command) for command in demo[1])
-    node = json.loads(shell("extender demo bind").stdout)["Node"]
+    node = json.loads(extender("demo", "bind").stdout)["Node"]
     assert node in json.loads(filtered.stdout)["NodeNames"]
     assert json.loads(bound.stdout) == {"Error": ""}
     assert (explained.returncode, explained.stderr) == (DOES_NOT_FIT, "")
@@ -98,11 +99,11 @@ def test_the_image_has_the_tag_that_the_manifests_ask_for() -> None:
     assert f"podseat:{chart['appVersion']}" == built[1]
 
 
-def test_explain_prints_what_is_shown() -> None:
+def test_explain_prints_what_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = re.search(r"^\$ \.venv/bin/(extender explain .*)\n((?:.*\n)*?)```", README, re.MULTILINE)
     assert shown is not None
-    command = [sys.executable, "-c", "from extender.cli.main import main; main()", *shown[1].split()[1:]]
-    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.splitlines()
+    monkeypatch.chdir(ROOT)
+    printed = extender(*shown[1].split()[1:]).stdout.splitlines()
     assert [line for line in shown[2].splitlines() if line not in (*printed, "...")] == []
 
 

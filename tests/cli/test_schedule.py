@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from pathlib import Path
 
@@ -39,6 +40,17 @@ def test_a_lease_without_a_namespace_is_refused(kubeconfig: Path) -> None:
     printed = extender("schedule", "--kubeconfig", str(kubeconfig), "--lease-namespace", "")
     assert printed.returncode == 2
     assert "leaseNamespace: required with leaderElect" in printed.stderr
+
+
+def test_a_name_that_no_profile_has_is_an_error(kubeconfig: Path, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    profiles = [{"schedulerName": "one"}, {"schedulerName": "two"}]
+    header = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+    policy.write_text(json.dumps({**header, "profiles": profiles}))
+    flags = ("--kubeconfig", str(kubeconfig), "--policy", str(policy), "--no-leader-elect")
+    printed = extender("schedule", *flags, "--scheduler-name", "three")
+    expected = "error: --scheduler-name three: the policy has profiles for one, two\n"
+    assert (printed.returncode, printed.stderr) == (2, expected)
 
 
 def test_a_taken_port_ends_schedule_with_one_line(kubeconfig: Path) -> None:

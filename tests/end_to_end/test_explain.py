@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-from pathlib import Path
 
 import pytest
 
 from tests.builders import make_node, make_pod
-from tests.running import EXTENDER
+from tests.cli.commands import extender
 from tests.stock.control_plane import ControlPlane
 
 pytestmark = pytest.mark.stock
@@ -22,22 +20,13 @@ def test_a_pod_of_a_live_cluster_is_explained(control_plane: ControlPlane) -> No
     control_plane.client.create(
         nodes[0].obj(), nodes[1].taint("dedicated", "other").obj(), make_pod("p").req(cpu="1").obj()
     )
-    command: list[str | Path] = [
-        EXTENDER,
-        "explain",
-        "default/p",
-        "--kubeconfig",
-        control_plane.kubeconfig,
-        "-o",
-        "json",
-    ]
-    recorded = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout)
+    explained = extender("explain", "default/p", "--kubeconfig", str(control_plane.kubeconfig), "-o", "json")
+    recorded = json.loads(explained.stdout)
     assert "node(s) had untolerated taint(s)" in json.dumps(recorded)
     assert "open" in json.dumps(recorded)
 
 
 def test_a_pod_that_is_not_there_is_one_line(control_plane: ControlPlane) -> None:
-    command: list[str | Path] = [EXTENDER, "explain", "default/none", "--kubeconfig", control_plane.kubeconfig]
-    recorded = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    recorded = extender("explain", "default/none", "--kubeconfig", str(control_plane.kubeconfig))
     assert recorded.returncode == 2
     assert re.fullmatch(r"error: no pod default/none in this cluster.* \(name it NAMESPACE/NAME\)\n", recorded.stderr)

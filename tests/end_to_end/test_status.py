@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from pathlib import Path
 
 import pytest
 
 from tests.builders import make_node, make_pod
+from tests.cli.commands import extender
 from tests.end_to_end.conftest import StartScheduler
 from tests.end_to_end.scheduling import placed
-from tests.running import EXTENDER, RunningScheduler
+from tests.running import RunningScheduler
 from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until
 
@@ -20,8 +19,7 @@ pytestmark = pytest.mark.stock
 
 def status_of(scheduler: RunningScheduler, *arguments: str) -> str:
     server = f"http://127.0.0.1:{scheduler.port}"
-    command: list[str | Path] = [EXTENDER, "status", "--server", server, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    return extender("status", "--server", server, *arguments).stdout
 
 
 def test_where_pods_are_and_why(control_plane: ControlPlane, start_scheduler: StartScheduler) -> None:

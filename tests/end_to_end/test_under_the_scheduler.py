@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,13 +13,15 @@ import pytest
 from tests.builders import Object, make_node, make_pod, make_priority_class
 from tests.end_to_end.conftest import StartExtender
 from tests.end_to_end.workload import nodes, pods, violations
-from tests.running import ONLY_EXTENDER, VERBS
+from tests.running import ONLY_EXTENDER, VERBS, RunningExtender, serve
 from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until
 
 pytestmark = pytest.mark.stock
 
-MODES = pytest.mark.parametrize("names", [pytest.param(True, id="names"), pytest.param(False, id="full")])
+FULL_FIRST = pytest.mark.parametrize(
+    "names", [pytest.param(True, id="names", marks=pytest.mark.slow), pytest.param(False, id="full")]
+)
 NAMES_FIRST = pytest.mark.parametrize(
     "names", [pytest.param(True, id="names"), pytest.param(False, id="full", marks=pytest.mark.slow)]
 )
@@ -70,7 +73,14 @@ def dispatched(tmp_path: Path) -> Path:
     return file
 
 
-@MODES
+@pytest.fixture(scope="module")
+def extender(shared_control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningExtender]:
+    """One without flags, which several tests use."""
+    with serve(shared_control_plane.kubeconfig, tmp_path_factory.mktemp("extender")) as extender:
+        yield extender
+
+
+@FULL_FIRST
 def test_every_verb_is_called_and_believed(
     control_plane: ControlPlane, start_extender: StartExtender, names: bool, dispatched: Path
 ) -> None:
@@ -98,16 +108,14 @@ def test_every_verb_is_called_and_believed(
 
 @NAMES_FIRST
 def test_pods_of_many_shapes_find_lawful_places_though_every_in_tree_rule_is_off(
-    control_plane: ControlPlane, start_extender: StartExtender, names: bool
+    control_plane: ControlPlane, extender: RunningExtender, names: bool
 ) -> None:
     random = Random(7)
     client = control_plane.client
     client.create(*nodes(50, random))
-    with start_extender() as extender:
-        configuration = extender.configuration(names=names, plugins=ONLY_EXTENDER)
-        with control_plane.scheduler(configuration):
-            client.create(*pods(200, random))
-            wait_until(lambda: len(placed(control_plane)) == 200, timeout_seconds=180)
+    with control_plane.scheduler(extender.configuration(names=names, plugins=ONLY_EXTENDER)):
+        client.create(*pods(200, random))
+        wait_until(lambda: len(placed(control_plane)) == 200, timeout_seconds=180)
     assert len(placed(control_plane)) == 200
     assert violations(client.list("Node"), client.list("Pod", "default")) == []
 
@@ -128,11 +136,11 @@ def test_where_filter_answers_the_best_node_the_scheduler_takes_it_and_asks_for_
 
 
 def test_a_full_cluster_refuses_the_rest_with_stock_reasons(
-    control_plane: ControlPlane, start_extender: StartExtender
+    control_plane: ControlPlane, extender: RunningExtender
 ) -> None:
     client = control_plane.client
     client.create(sized("a", "2"), sized("b", "2"))
-    with start_extender() as extender, control_plane.scheduler(extender.configuration(plugins=ONLY_EXTENDER)):
+    with control_plane.scheduler(extender.configuration(plugins=ONLY_EXTENDER)):
         client.create(*(make_pod(f"p{i}").req(cpu="1").obj() for i in range(6)))
         assert wait_until(lambda: len(placed(control_plane)) == 4)
 
@@ -183,10 +191,10 @@ def _account_that_may(name: str, rule: Object) -> list[Object]:
     ]
 
 
-def test_only_as_many_victims_fall_as_are_needed(control_plane: ControlPlane, start_extender: StartExtender) -> None:
+def test_only_as_many_victims_fall_as_are_needed(control_plane: ControlPlane, extender: RunningExtender) -> None:
     client = control_plane.client
     client.create(sized("n", "4"), make_priority_class("high", 1000), make_priority_class("low", 1))
-    with start_extender() as extender, control_plane.scheduler(extender.configuration()):
+    with control_plane.scheduler(extender.configuration()):
         client.create(*(make_pod(f"low-{i}").req(cpu="1").priority_class("low").grace(0).obj() for i in range(4)))
         assert wait_until(lambda: len(placed(control_plane)) == 4)
         client.create(make_pod("high").req(cpu="2").priority_class("high").obj())
