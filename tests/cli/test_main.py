@@ -154,9 +154,9 @@ ON_EXAMPLE = ["--cluster", str(EXAMPLE)]
 READ = [
     ["--help"],
     ["explain", *ON_EXAMPLE],
-    ["explain", "-f", "-", *ON_EXAMPLE, "-o", "html"],
     ["explain", "--batch"],
     ["snapshot", *ON_EXAMPLE, "-o", "-"],
+    ["explain", "-f", "-", *ON_EXAMPLE, "-o", "html"],
     ["replay", str(Path(__file__).parents[1] / "recordings/served.jsonl.gz"), "--steps"],
     ["reference", "metrics"],
     ["demo", "filter"],
@@ -174,8 +174,8 @@ READ = [
 @pytest.mark.parametrize(
     "arguments",
     [
-        *READ[:8],
-        *(pytest.param(arguments, marks=pytest.mark.slow) for arguments in READ[8:]),
+        *READ[:4],
+        *(pytest.param(arguments, marks=pytest.mark.slow) for arguments in READ[4:]),
     ],
     ids=" ".join,
 )

@@ -174,6 +174,7 @@ def test_a_second_bind_is_a_conflict_that_names_the_first(control_plane: Control
     assert isinstance(outcome_of(control_plane, "p"), Conflict)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_bind_during_which_etcd_dies_has_no_known_outcome(stock_binaries: Binaries, tmp_path: Path) -> None:
     """The API server answers 409, as to a bind of a pod that has a node; but etcd may have stored it."""

@@ -49,7 +49,12 @@ def rich_pod(name: str) -> PodBuilder:
     return pod.spec(volumes=[{"name": "scratch", "emptyDir": {}}], hostname="h")
 
 
-@pytest.mark.parametrize("names", [pytest.param(True, id="names"), pytest.param(False, id="whole nodes")])
+NAMES_FIRST = pytest.mark.parametrize(
+    "names", [pytest.param(True, id="names"), pytest.param(False, id="whole nodes", marks=pytest.mark.slow)]
+)
+
+
+@NAMES_FIRST
 def test_they_are_asked_what_the_stock_scheduler_asks(
     control_plane: ControlPlane, start_scheduler: StartScheduler, policy: Callable[..., Path], names: bool
 ) -> None:
@@ -154,9 +159,7 @@ def test_our_own_extender_decides_and_binds(
         assert ours.metric("scheduler_preemption_attempts_total") >= 1
 
 
-@pytest.mark.parametrize(
-    "names", [pytest.param(True, id="names"), pytest.param(False, id="whole nodes", marks=pytest.mark.slow)]
-)
+@NAMES_FIRST
 def test_pods_wait_for_an_extender_that_is_not_there_and_for_no_other(
     control_plane: ControlPlane,
     start_scheduler: StartScheduler,
@@ -187,6 +190,7 @@ def test_pods_wait_for_an_extender_that_is_not_there_and_for_no_other(
             process.stop()
 
 
+@pytest.mark.slow
 def test_one_that_may_be_ignored_is(
     control_plane: ControlPlane, start_scheduler: StartScheduler, policy: Callable[..., Path]
 ) -> None:

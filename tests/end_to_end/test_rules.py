@@ -109,6 +109,7 @@ def test_a_webhook_reads_its_rules_again_at_sighup(
         assert wait_until(lambda: placed(control_plane) == {"p": "n"})
 
 
+@pytest.mark.slow
 def test_a_loop_reads_changed_rules_again_and_reports_those_that_do_not_load(
     control_plane: ControlPlane, start_scheduler: StartScheduler, gated: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

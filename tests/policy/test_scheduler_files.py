@@ -15,7 +15,7 @@ from extender.table.features import VERSIONS
 from tests.policy.scheduler_files import RECORDED, scheduler_file, verdict
 from tests.stock.build import MINOR, Binaries
 
-FILES = int(os.environ.get("SCHEDULER_FILES", "20"))
+FILES = int(os.environ.get("SCHEDULER_FILES", "8"))
 SEED = int(os.environ.get("SEED", "1000"))
 
 

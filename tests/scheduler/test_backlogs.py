@@ -27,6 +27,7 @@ def test_each_pod_of_a_backlog_is_decided_on_as_if_it_were_alone(seed: int) -> N
     }
 
 
+@pytest.mark.thorough
 def test_templates_are_ranked_during_a_backlog() -> None:
     backlogs = [Backlog(seed) for seed in range(5)]
     for backlog in backlogs:

@@ -19,8 +19,7 @@ from tests.simulation.broken import BROKEN
 pytestmark = pytest.mark.processes
 
 ROOT = Path(__file__).parents[2]
-SEEDS = int(os.environ.get("SEEDS", "3"))
-MORE_SEEDS = 50
+SEEDS = int(os.environ.get("SEEDS", "50"))
 PROCESSES = min(os.cpu_count() or 1, 8)
 ONE = os.environ.get("SEED", "")
 FORMS = [
@@ -44,22 +43,12 @@ def simulation(*arguments: str) -> tuple[int, str]:
     return process.returncode, printed
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600 + SEEDS * 10)
 @pytest.mark.parametrize("form", FORMS)
 def test_nothing_is_lost_in_any_life_of_a_cluster(form: tuple[str, ...]) -> None:
-    live(form, 0, SEEDS)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600 + MORE_SEEDS * 10)
-@pytest.mark.parametrize("form", FORMS)
-def test_nothing_is_lost_in_further_lives(form: tuple[str, ...]) -> None:
-    live(form, SEEDS, MORE_SEEDS)
-
-
-def live(form: tuple[str, ...], begin: int, end: int) -> None:
-    """Lives the seeds from `begin` to `end`, or only SEED, in several processes."""
-    cuts = [begin + (end - begin) * number // PROCESSES for number in range(PROCESSES + 1)]
+    """Lives the seeds up to SEEDS, or only SEED, in several processes."""
+    cuts = [SEEDS * number // PROCESSES for number in range(PROCESSES + 1)]
     spans = [(ONE,)] if ONE else [(str(first), str(last)) for first, last in pairwise(cuts)]
     processes = [begun(*form, *span) for span in spans]
     printed = [process.communicate()[0] for process in processes]
@@ -68,12 +57,12 @@ def live(form: tuple[str, ...], begin: int, end: int) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_seed_happens_alike_every_time(form: tuple[str, ...]) -> None:
-    first, again, other = begun(*form, "3"), begun(*form, "3"), begun(*form, "4")
-    printed = first.communicate()[0]
-    assert "Outcome" in printed
-    assert again.communicate()[0] == printed
-    assert other.communicate()[0] != printed
+def test_a_seed_happens_alike_every_time_and_nothing_is_lost(form: tuple[str, ...]) -> None:
+    processes = [begun(*form, seed) for seed in ("3", "3", "4")]
+    first, again, other = (process.communicate()[0] for process in processes)
+    assert [process.returncode for process in processes] == [0, 0, 0], first + other
+    assert "Outcome" in first
+    assert again == first != other
 
 
 @pytest.mark.parametrize("fault", BROKEN)

@@ -82,6 +82,7 @@ def _allowed(call: Callable[[], object]) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_nothing_is_left_running(stock_binaries: Binaries, tmp_path: Path) -> None:
     with ControlPlane(stock_binaries, tmp_path) as plane, plane.scheduler():
         processes = list(plane.processes)

@@ -134,7 +134,9 @@ def test_an_idle_tls_connection_does_not_hold_up_the_end(folder: Path, ca: trust
     assert "did not end in time" not in server.log
 
 
-@pytest.mark.parametrize("worker", [pytest.param(OURS, id="ours"), pytest.param("gthread", id="gthread")])
+@pytest.mark.parametrize(
+    "worker", [pytest.param(OURS, id="ours"), pytest.param("gthread", id="gthread", marks=pytest.mark.slow)]
+)
 def test_new_files_serve_the_next_connection(worker: str, ca: trustme.CA, tmp_path: Path) -> None:
     _write(ca.issue_cert("localhost"), tmp_path)
     flags = ("--certfile", str(tmp_path / "cert.pem"), "--keyfile", str(tmp_path / "key.pem"))
