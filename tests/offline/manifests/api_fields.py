@@ -9,15 +9,18 @@ import json
 import re
 from typing import Any
 
-import kubernetes.client
-
 CONTROLLERS = ("ReplicationController", "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "CronJob")
 COMPANIONS = ("V1beta1PodGroup", "V1alpha3CompositePodGroup", "ResourceV1ResourceClaim", "V1ResourceClaimTemplate")
 ROOTS = (*(f"V1{kind}" for kind in ("Pod", "PodTemplate", *CONTROLLERS)), *COMPANIONS)
 
 
 def api_fields() -> dict[str, dict[str, str]]:
-    """Every type that the roots are made of: field -> type, as the client writes it ("str", "List[V1Volume]")."""
+    """Every type that the roots are made of: field -> type, as the client writes it ("str", "List[V1Volume]").
+
+    Importing the client takes half a second, and pytest imports this module in each of its workers.
+    """
+    import kubernetes.client
+
     types: dict[str, dict[str, str]] = {}
     waiting = [*ROOTS]
     while waiting:
