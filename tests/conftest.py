@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadFileScheduling
 
 from tests.stock.build import MARKERS, Binaries, GoMissingError, build, find_go, is_built
 from tests.stock.cleaning import clean
@@ -30,8 +31,8 @@ from tests.stock.oracle import Oracle
 
 # What `make test` says of a commit does not hang on luck; `make explore` looks for new cases.
 # A deadline for each example judges the machine: 400 ms instead of 20 where other work took its cores.
-settings.register_profile("repeatable", derandomize=True, deadline=None)
-settings.register_profile("exploring", deadline=None)
+settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=40)
+settings.register_profile("exploring", deadline=None, max_examples=400)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 T = TypeVar("T")
@@ -39,6 +40,10 @@ _BUILT = pytest.StashKey[Future[Binaries]]()
 _STOCK_FILES = pytest.StashKey[set[Path]]()
 _PLANE = pytest.StashKey[ControlPlane]()
 _STDERR = pytest.StashKey[int]()
+_LONG = ("processes", "thorough", "hypothesis")
+"""The markers of tests that take long, in the order in which they begin."""
+_GC_THRESHOLDS = (5_000, 10, 10)
+"""By default, the collector begins after each 700 new objects."""
 _HANGING_SECONDS = 60.0
 """A test that runs on for so long after its time limit will never end: its process writes where it is, and ends."""
 
@@ -55,6 +60,34 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput["stock_is_built"] = is_built()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+    return HalfWithServers(config, log) if config.option.dist == "loadfile" else None
+
+
+class HalfWithServers(LoadFileScheduling):  # type: ignore[misc]  # pytest-xdist has no types
+    """Gives the files that need the stock servers to half of the workers, while there are other files.
+
+    Each worker with such a file starts an API server of its own, which takes 5 s of CPU. Tests with servers also wait a
+    lot; in the meantime, the tests of the other workers can use the CPU.
+    """
+
+    def _assign_work_unit(self, node: Any) -> None:
+        takes_servers = int(node.gateway.id.removeprefix("gw")) < max(1, self.numnodes // 2)
+        if is_built():
+            fitting = (path for path in self.workqueue if self._needs_servers(path) is takes_servers)
+            self.workqueue.move_to_end(next(fitting, next(iter(self.workqueue))), last=False)
+        super()._assign_work_unit(node)
+
+    def _needs_servers(self, path: str) -> bool:
+        return _has_stock_mark(self.config.rootpath / path)
+
+
+@cache
+def _has_stock_mark(path: Path) -> bool:
+    return "mark.stock" in path.read_text()
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Keeps the garbage collector from the modules and the items, which all live until the end.
@@ -69,6 +102,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
         gc.collect()
         gc.freeze()
         gc.enable()
+        gc.set_threshold(*_GC_THRESHOLDS)
 
 
 def _begin_imports(session: pytest.Session) -> None:
@@ -116,9 +150,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     While servers are built, the files that need none of them come first.
     """
     stock = config.stash[_STOCK_FILES] = {item.path for item in items if item.get_closest_marker("stock")}
-    processes = {item.path for item in items if item.get_closest_marker("processes")}
+    marked = {mark: {item.path for item in items if item.get_closest_marker(mark)} for mark in _LONG}
     built = getattr(config, "workerinput", {}).get("stock_is_built", is_built())
-    items.sort(key=lambda item: ((item.path in stock) is not built, item.path not in processes))
+    items.sort(key=lambda item: ((item.path in stock) is not built, *(item.path not in marked[mark] for mark in _LONG)))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -62,7 +62,6 @@ def ask(cluster: WatchedCluster) -> None:
                 table.terms.effects_on(IncomingPod(group, frozenset()))
 
 
-@settings(max_examples=60, deadline=None)
 @given(randoms)
 def test_changes_on_their_way_are_no_differences(random: Random) -> None:
     cluster = WatchedCluster(random)
@@ -151,7 +150,7 @@ WRONG_OBJECTS = [
 
 
 @pytest.mark.parametrize(("damage", "kind", "key"), WRONG_OBJECTS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(random=randoms)
 def test_a_wrong_object_is_found_and_corrected(
     damage: Callable[[Cache], None], kind: str, key: str, random: Random
@@ -320,7 +319,7 @@ WRONG_TABLES = [
 
 
 @pytest.mark.parametrize(("damage", "how"), WRONG_TABLES)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(random=randoms)
 def test_a_wrong_table_is_found_and_discarded(damage: Callable[[Table], None], how: str, random: Random) -> None:
     cluster = WatchedCluster(random)

@@ -39,7 +39,7 @@ def planned(table: Table, row: int, *policies: tuple[str, int]) -> DevicePlan | 
     return plan_devices(pod, table, row, lambda: f"share-{next(ids)}", find_best)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(claimed=CLAIMED, offered=st.lists(slices(), min_size=1, max_size=4), others=OTHERS)
 def test_first_fit_chooses_what_kube_scheduler_chooses(
     claimed: tuple[Object, ...], offered: list[Object], others: list[Object]
@@ -49,7 +49,7 @@ def test_first_fit_chooses_what_kube_scheduler_chooses(
         assert planned(table, row, ("FirstFit", 1)) == planned(table, row)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     claimed=CLAIMED,
     offered=st.lists(slices(), min_size=1, max_size=4),

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.devices.device_requests import CapacityError, consumed, has_room, quantity_of
@@ -117,7 +117,6 @@ def test_a_device_whose_range_has_no_valid_step_takes_no_request(step: str, requ
     assert consumed(requested, capacity("80Gi", validRange={"min": "1", "step": step})) is None
 
 
-@settings(deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 1000), st.integers(1, 1000))
 def test_a_request_is_rounded_up_to_the_next_step(requested: int, least: int, step: int) -> None:
     policy = {"default": str(least), "validRange": {"min": str(least), "step": str(step)}}
@@ -135,7 +134,6 @@ def test_a_share_must_fit_beside_the_others() -> None:
     assert not has_room({"memory": nano("4")}, offered, {"memory": nano("3")}, {"memory": nano("4")})
 
 
-@settings(deadline=None)
 @given(st.integers(0, 10**24))
 def test_a_written_amount_is_read_as_the_same_amount(nanos: int) -> None:
     assert nano(quantity_of(nanos)) == nanos

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from extender.devices.allocations import devices_of
 from extender.model.devices import DeviceClass
@@ -120,13 +120,11 @@ def test_devices_count_in_the_balanced_allocation() -> None:
     assert scores(rule, pod, node, of_class(), ON_N) == {"n": 50 + (50 + 75 - 100) // 2}
 
 
-@settings(max_examples=100, deadline=None)
 @given(changes())
 def test_kept_totals_equal_new_ones(happened: Sequence[Change]) -> None:
     check_kept_totals(happened)
 
 
-@settings(max_examples=50, deadline=None)
 @given(changes())
 def test_kept_totals_equal_new_ones_after_the_journal_has_dropped_keys(happened: Sequence[Change]) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -279,4 +279,4 @@ class Sharing(RuleBasedStateMachine):
 
 
 TestSharing = Sharing.TestCase
-TestSharing.settings = settings(max_examples=15, stateful_step_count=20, deadline=None)
+TestSharing.settings = settings(max_examples=15, stateful_step_count=20)

@@ -173,7 +173,7 @@ def clusters_with_composed_names(draw: Any) -> list[Object]:
     return objects
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(clusters_with_composed_names())
 def test_pods_with_claims_that_are_named_after_them_are_explained_and_placed_as_before(objects: list[Object]) -> None:
     cluster = Cluster.from_objects(objects)

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.framework.cluster_events import (
@@ -273,7 +273,6 @@ def drawn_change_of(resource: Resource, updates: Sequence[Action], draw: Callabl
     )
 
 
-@settings(deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_the_queue_wakes_the_right_pods_for_any_requests_and_rules(random: Random) -> None:
     pods = [info(drawn_pod(random, number)) for number in range(6)]

@@ -77,7 +77,7 @@ PREEMPTORS = [
 
 
 @pytest.mark.parametrize(("predicate", "preemptor"), PREEMPTORS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(pods=placed)
 def test_filter_with_pods_removed_equals_a_new_check_for_each_node(
     predicate: Predicate, preemptor: PodBuilder, pods: list[tuple[int, dict[str, str], Any, bool]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.framework.find_fit import awaited_pods, find_fit, prepare, run
@@ -130,7 +130,6 @@ def one_holder_a_port(pods: list[Object]) -> list[Object]:
     return kept
 
 
-@settings(max_examples=50, deadline=None)
 @given(standing_pods(), waiting_pods(), preemptors(), st.booleans())
 def test_the_dry_run_decides_like_the_model(
     standing: list[Object], waiting: list[Object], pod: Object, shortsighted: bool

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.framework.queueing_hints import AmountLimits, IndexKeys
@@ -24,7 +24,6 @@ limits = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(amounts, st.booleans()), max_size=12), limits)
 def test_a_class_is_found_if_the_limits_admit_it(
     steps: list[tuple[dict[str, int], bool]], limits: AmountLimits

@@ -127,7 +127,7 @@ def test_deleted_pods_that_were_set_aside_are_gone() -> None:
     priority=st.integers(0, 2),
     every=st.sampled_from([0.1, 0.4]),
 )
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 def test_normal_pods_wait_a_slice_at_most_and_costly_tenants_get_their_turn(
     tenants: list[float], pods: int, priority: int, every: float
 ) -> None:

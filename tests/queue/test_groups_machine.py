@@ -281,4 +281,4 @@ class GroupMachine(RuleBasedStateMachine):
 
 
 TestGroups = GroupMachine.TestCase
-TestGroups.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+TestGroups.settings = settings(stateful_step_count=50)

@@ -294,4 +294,4 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 TestQueue = QueueMachine.TestCase
-TestQueue.settings = settings(max_examples=80, stateful_step_count=60, deadline=None)
+TestQueue.settings = settings(stateful_step_count=60)

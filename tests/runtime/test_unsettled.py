@@ -301,7 +301,7 @@ class Workers(RuleBasedStateMachine):
 
 
 TestWorkers = Workers.TestCase
-TestWorkers.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+TestWorkers.settings = settings(max_examples=30, stateful_step_count=30)
 
 
 # ---- settlement

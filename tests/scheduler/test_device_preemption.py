@@ -426,7 +426,7 @@ class Preempting(RuleBasedStateMachine):
 
 
 TestPreempting = Preempting.TestCase
-TestPreempting.settings = settings(max_examples=15, stateful_step_count=25, deadline=None)
+TestPreempting.settings = settings(max_examples=15, stateful_step_count=25)
 
 
 # ---- what explain says beforehand

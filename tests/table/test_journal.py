@@ -67,7 +67,7 @@ class ReadersOfAJournal(RuleBasedStateMachine):
 
 
 TestReadersOfAJournal = ReadersOfAJournal.TestCase
-TestReadersOfAJournal.settings = settings(deadline=None, max_examples=50)
+TestReadersOfAJournal.settings = settings(max_examples=50)
 
 
 def test_each_key_is_returned_once_and_the_latest_change_last() -> None:

@@ -164,7 +164,7 @@ class StandingAnswers(RuleBasedStateMachine):
             }
 
 
-StandingAnswers.TestCase.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
+StandingAnswers.TestCase.settings = settings(stateful_step_count=20)
 TestStandingAnswers = StandingAnswers.TestCase
 
 

@@ -103,4 +103,4 @@ class Changes(RuleBasedStateMachine):
 
 
 TestChanges = Changes.TestCase
-TestChanges.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
+TestChanges.settings = settings(stateful_step_count=20)

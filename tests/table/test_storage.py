@@ -185,7 +185,7 @@ def usage(table: Table) -> dict[str, set[str]]:
 
 
 TestStorage = StorageMachine.TestCase
-TestStorage.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)
+TestStorage.settings = settings(max_examples=30, stateful_step_count=40)
 
 
 def test_hypothetically_removed_pods_free_their_volumes() -> None:

@@ -166,7 +166,7 @@ class TableMachine(RuleBasedStateMachine):
             assert held.rows == holders
 
 
-TableMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)
+TableMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=40)
 test_table_machine = TableMachine.TestCase
 
 

@@ -188,4 +188,4 @@ class Candidates(RuleBasedStateMachine):
 
 
 TestCandidates = Candidates.TestCase
-TestCandidates.settings = settings(max_examples=50, stateful_step_count=50, deadline=None)
+TestCandidates.settings = settings(stateful_step_count=50)

@@ -280,4 +280,4 @@ class Network(RuleBasedStateMachine):
 
 
 TestNetwork = Network.TestCase
-TestNetwork.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+TestNetwork.settings = settings(stateful_step_count=60)

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.devices.cel import device_selectors
@@ -124,7 +124,6 @@ def test_a_device_with_wrong_attributes_fails_every_selector(attributes: dict[st
         pytest.param("device.attributes.all(d, size(device.attributes[d]) > 1)", id="everything"),
     ],
 )
-@settings(deadline=None)
 @given(st.lists(st.sampled_from(["a100", "t4", None]), min_size=1), st.sampled_from(["40Gi", "500m"]))
 def test_a_shared_verdict_is_the_devices_own(expression: str, models: list[str | None], memory: str) -> None:
     """Verdicts are shared by devices with the same values; an expression that is new shares none."""
@@ -208,7 +207,6 @@ def semver(text: str) -> Semver:
     return parsed
 
 
-@settings(deadline=None)
 @given(st.tuples(*[st.integers(0, 12)] * 3), st.tuples(*[st.integers(0, 12)] * 3))
 def test_releases_are_ordered_by_their_numbers(left: tuple[int, ...], right: tuple[int, ...]) -> None:
     first, second = (semver(".".join(map(str, numbers))) for numbers in (left, right))

@@ -32,7 +32,7 @@ from tests.builders import (
     node_term,
 )
 from tests.builders.pod import PodBuilder
-from tests.offline.explain.test_changes import CASES, cases, check_changes, demand, models
+from tests.offline.explain.test_changes import cases, check_changes, demand, models
 from tests.offline.explain.test_claim_changes import using
 
 pytestmark = pytest.mark.slow
@@ -100,7 +100,7 @@ def _devices(draw: Any, pod: PodBuilder) -> list[Object]:
 
 
 @pytest.mark.parametrize("focus", ["volumes", "devices"])
-@settings(max_examples=CASES // 8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_each_change_of_claims_lets_the_pod_run_and_no_smaller_one_of_its_kind_does(
     focus: str, data: st.DataObject

@@ -35,8 +35,6 @@ from tests.builders import (
 )
 from tests.builders.pod import PodBuilder
 
-CASES = 300
-
 
 def models(*objects: Object) -> list[Model]:
     made = [to_object(obj, "object") for obj in objects]
@@ -296,7 +294,7 @@ def demand(draw: Any, kind: str, pod: PodBuilder) -> None:
 
 
 @pytest.mark.parametrize("focus", FOCUSES)
-@settings(max_examples=-(-CASES // len(FOCUSES)), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_each_change_lets_the_pod_run_and_no_smaller_one_of_its_kind_does(focus: str, data: st.DataObject) -> None:
     manifest, objects = data.draw(cases(focus))

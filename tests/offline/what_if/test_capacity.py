@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from extender import Cluster
@@ -71,7 +71,6 @@ POLICIES = [
 ]
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     clusters(),
     st.sampled_from(("0", "300m", "1")),

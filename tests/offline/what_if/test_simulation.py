@@ -67,7 +67,7 @@ def backlogs(draw: Any) -> list[Object]:
     return objects
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(backlogs(), st.integers(0, 3))
 def test_the_result_is_that_of_one_decision_after_another(objects: list[Object], seed: int) -> None:
     result = Cluster.from_objects(objects).simulate(seed=seed)
