@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from itertools import combinations
 from typing import NamedTuple
 
-from extender.offline.plan.trial import Checkpoint, DirectedMove, Move, MoveRefused, PlanTrial
+from extender.offline.plan.trial import Checkpoint, DirectedMove, KeepRules, Move, MoveRefused, PlanTrial
 from extender.offline.replicas import is_pinned
 from extender.offline.state import ClusterState
 from extender.offline.what_if.result import fragmentation_of
 from extender.offline.what_if.simulation import Eviction
+from extender.runtime.clock import Clock, SystemClock
 from extender.runtime.text import counted
 from extender.table import PodInfo
 
@@ -116,23 +117,37 @@ class Findings:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchLimits:
-    """The limits of a search.
+class SearchOptions:
+    """What a search may do, and how long.
 
     Attributes:
+        rules: the pods that may be evicted.
         seconds: when to stop with the best plan so far.
         moves: the most moves of a plan.
         uses_solver: False to use the heuristic only, as if no solver were installed.
         compared: how many sets of evictions to try at most, to find a plan that is as good and gentler.
         tries: how many plans to carry out at most; None for any number. If it is given, the search is short: it directs
             no pod to a node.
+        progress: called with each plan that is the best so far, in words.
     """
 
+    rules: KeepRules = field(default_factory=KeepRules)
     seconds: float = SEARCH_SECONDS
     moves: int = MOST_MOVES
     uses_solver: bool = True
     compared: int = 0
     tries: int | None = None
+    seed: int = 0
+    clock: Clock = field(default_factory=SystemClock)
+    progress: Progress | None = None
+
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self.clock.now(), UTC)
+
+    def begin(self) -> Callable[[], float]:
+        """Begins the time of the search; returns a function that says how many seconds of it are left."""
+        ends_at = self.clock.monotonic() + self.seconds
+        return lambda: ends_at - self.clock.monotonic()
 
 
 @dataclass(slots=True)
@@ -155,9 +170,8 @@ class Attempts:
     emptied: Sequence[str]
     releases: bool
     findings: Findings
-    seed: int
+    options: SearchOptions
     now: datetime
-    progress: Progress | None
     count: int = 0
     _start: Checkpoint = field(init=False)
 
@@ -171,7 +185,7 @@ class Attempts:
     def _trial(self) -> PlanTrial:
         self.count += 1
         self._start.restore()
-        return PlanTrial(self.base, self.seed, self.now)
+        return PlanTrial(self.base, self.options.seed, self.now)
 
     def carry_out(self, keys: Sequence[str]) -> Score | None:
         """Carries the moves out in this order, and notes the plan if it is the best; None if a move is refused."""
@@ -208,9 +222,10 @@ class Attempts:
             carried_out = CarriedOut(list(trial.moves), list(trial.steps), placed, score, _side_of(trial))
             if best is None or (score, carried_out.side) > (best.score, best.side):
                 self.findings.plan = carried_out
-            if self.progress is not None and trial.moves and (best is None or score > best.score):
+            progress = self.options.progress
+            if progress is not None and trial.moves and (best is None or score > best.score):
                 share = f"{len(placed)} of {counted(len(self.priorities), 'pod')}"
-                self.progress(f"best plan so far: {counted(len(trial.moves), 'move')} for {share}")
+                progress(f"best plan so far: {counted(len(trial.moves), 'move')} for {share}")
         return score
 
     def carry_out_steps(self, steps: Sequence[DirectedMove]) -> bool:

@@ -14,7 +14,7 @@ import heapq
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from extender.errors import ConfigurationError, MalformedQuantity
@@ -25,14 +25,14 @@ from extender.model.quantity import nano
 from extender.offline.answers import Documented
 from extender.offline.claims import precomputed, replica_infos
 from extender.offline.manifests.templates import Workload, required_workload
-from extender.offline.plan.attempts import Findings, SearchLimits, movers_on
+from extender.offline.plan.attempts import Findings, SearchOptions, movers_on
 from extender.offline.plan.search import search
-from extender.offline.plan.trial import KeepRules, PlanTrial, obstacle, settle
+from extender.offline.plan.trial import PlanTrial, obstacle, settle
 from extender.offline.state import ClusterState
 from extender.offline.what_if.capacity import admitted_templates, copies_of, copy_of_gang, gangs_of
 from extender.offline.what_if.scenario import selected_nodes
 from extender.offline.workloads import replicas_of
-from extender.runtime.clock import INTERRUPTIONS, Clock
+from extender.runtime.clock import INTERRUPTIONS
 from extender.runtime.text import counted
 from extender.table import PodInfo
 
@@ -165,30 +165,25 @@ def _passive(pod: Pod) -> Pod:
     return pod.with_spec(preemption_policy="Never", scheduling_gates=None)
 
 
-def make_room(
-    state: ClusterState, shape: Shape, rules: KeepRules, limits: SearchLimits, clock: Clock, seed: int
-) -> tuple[Room, Sequence[str], Findings]:
+def make_room(state: ClusterState, shape: Shape, options: SearchOptions) -> tuple[Room, Sequence[str], Findings]:
     """Returns how much room the best plan makes, the copies that then have room, and the plan or why there is none.
 
     The cluster is changed, so pass a copy.
     """
-    return _Defrag(state, shape, rules, limits, clock, seed, datetime.fromtimestamp(clock.now(), UTC)).run()
+    return _Defrag(state, shape, options, options.now()).run()
 
 
 @dataclass(slots=True)
 class _Defrag:
     state: ClusterState
     shape: Shape
-    rules: KeepRules
-    limits: SearchLimits
-    clock: Clock
-    seed: int
+    options: SearchOptions
     now: datetime
     copies: list[PodInfo] = field(default_factory=list)
 
     def run(self) -> tuple[Room, Sequence[str], Findings]:
-        ends_at = self.clock.monotonic() + self.limits.seconds
-        preempted = settle(self.state, self.seed, self.now)
+        left_seconds = self.options.begin()
+        preempted = settle(self.state, self.options.seed, self.now)
         before = after = self._fitting()
         best: Findings | None = None
         more = Findings()  # what is known about one more than `after`
@@ -197,7 +192,7 @@ class _Defrag:
         step = 1
         try:
             while after < MOST_ROOM and (too_many is None or after + 1 < too_many):
-                if (left := ends_at - self.clock.monotonic()) <= 0:
+                if (left := left_seconds()) <= 0:
                     break
                 number = min(after + step, MOST_ROOM) if too_many is None else (after + too_many) // 2
                 found = self._search(number, left)
@@ -205,14 +200,14 @@ class _Defrag:
                     after, best, step = number, found, 2 * step
                     continue
                 too_many, more = number, found
-                if found.is_complete or found.bound > self.limits.moves:
+                if found.is_complete or found.bound > self.options.moves:
                     proved = number
         except INTERRUPTIONS:
             if best is None:
                 raise
             best.is_interrupted = True
         most = None if proved is None else proved - 1
-        room = Room(self.shape.name, len(self.shape.pods), before, after, most, self.limits.moves)
+        room = Room(self.shape.name, len(self.shape.pods), before, after, most, self.options.moves)
         found = best or replace(more, plan=None)
         found.preempted = preempted
         return room, [info.pod.key for info in self._first(after)], found
@@ -226,15 +221,14 @@ class _Defrag:
         return self.copies[: count * size]
 
     def _search(self, count: int, seconds: float) -> Findings:
-        limits = replace(self.limits, seconds=seconds)
-        return search(self.state, [], self._first(count), self.rules, limits, self.clock, self.seed)
+        return search(self.state, [], self._first(count), replace(self.options, seconds=seconds))
 
     def _fitting(self) -> int:
         """Returns how many copies have room without a move, at most MOST_ROOM."""
         count = 1
         while True:
             pods = self._first(count)
-            ended = PlanTrial(self.state.copy(), self.seed, self.now)
+            ended = PlanTrial(self.state.copy(), self.options.seed, self.now)
             ended.finish(pods)
             keys = [info.pod.key for info in pods]
             missing = [keys.index(key) for key in ended.unplaced(keys)]
@@ -260,34 +254,25 @@ def nodes_to_choose_from(state: ClusterState, selections: Sequence[str], count: 
 
 
 def empty(
-    state: ClusterState,
-    names: Sequence[str],
-    count: int,
-    rules: KeepRules,
-    limits: SearchLimits,
-    clock: Clock,
-    seed: int,
+    state: ClusterState, names: Sequence[str], count: int, options: SearchOptions
 ) -> tuple[Sequence[str], Findings]:
     """Returns those `count` of the nodes that can be emptied with the fewest moves, and the plan or why there is none.
 
     Without a plan, the nodes are those that were tried first.
     """
     if count == len(names):
-        return names, search(state, [], [], rules, limits, clock, seed, names)
-    return _Choice(state, rules, limits, clock, seed).run(names, count)
+        return names, search(state, [], [], options, names)
+    return _Choice(state, options).run(names, count)
 
 
 class _Choice:
     """Tries sets of nodes until no other set can be emptied with fewer moves."""
 
-    def __init__(self, state: ClusterState, rules: KeepRules, limits: SearchLimits, clock: Clock, seed: int) -> None:
-        self._rules = rules
-        self._limits = limits
-        self._clock = clock
-        self._seed = seed
-        self._ends_at = clock.monotonic() + limits.seconds
+    def __init__(self, state: ClusterState, options: SearchOptions) -> None:
+        self._options = options
+        self._left_seconds = options.begin()
         self._base = state.copy()
-        self._preempted = settle(self._base, seed, datetime.fromtimestamp(clock.now(), UTC))
+        self._preempted = settle(self._base, options.seed, options.now())
         self._best: tuple[Sequence[str], Findings] | None = None
         self._first: tuple[Sequence[str], Findings] | None = None
         self._open: list[int] = []
@@ -314,12 +299,11 @@ class _Choice:
         return {
             name: len(infos)
             for name, infos in movers.items()
-            if all(obstacle(info, self._base, self._rules) is None for info in infos)
+            if all(obstacle(info, self._base, self._options.rules) is None for info in infos)
         }
 
     def _find(self, chosen: Sequence[str]) -> Findings:
-        left = replace(self._limits, seconds=max(self._ends_at - self._clock.monotonic(), 0.0))
-        return search(self._base, [], [], self._rules, left, self._clock, self._seed, chosen)
+        return search(self._base, [], [], replace(self._options, seconds=max(self._left_seconds(), 0.0)), chosen)
 
     def _try_sets(self, pods: Mapping[str, int], count: int) -> tuple[Sequence[str], Findings]:
         """Returns the set with the best plan, and the plan; without a plan, the first set and why it has none."""
@@ -341,7 +325,7 @@ class _Choice:
         """Returns True if the sets that need at least so many moves are not to be tried."""
         if self._best is not None and least >= len(self._best[1].moves):
             return True
-        if self._first is None or (least <= self._limits.moves and self._clock.monotonic() < self._ends_at):
+        if self._first is None or (least <= self._options.moves and self._left_seconds() > 0):
             return False
         self._open.append(least)
         return True

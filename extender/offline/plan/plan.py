@@ -19,12 +19,12 @@ from extender.offline.answers import Documented
 from extender.offline.explain.explanation import KnownMoves
 from extender.offline.manifests.templates import Workload
 from extender.offline.plan import solver
-from extender.offline.plan.attempts import MOST_MOVES, SEARCH_SECONDS, Findings, Progress, SearchLimits
+from extender.offline.plan.attempts import MOST_MOVES, SEARCH_SECONDS, Findings, Progress, SearchOptions
 from extender.offline.plan.goals import MOST_ROOM, Room, empty, make_room, nodes_to_choose_from, shape_of
 from extender.offline.plan.model import UNREACHABLE
 from extender.offline.plan.script import script
 from extender.offline.plan.search import search
-from extender.offline.plan.trial import KeepRules, Move, keeping_nothing, rules_of
+from extender.offline.plan.trial import Move, keeping_nothing, rules_of
 from extender.offline.remarks import remarks_on
 from extender.offline.state import ClusterState
 from extender.offline.what_if.scenario import check_names, created_pods
@@ -198,28 +198,26 @@ def plan(
         MalformedCluster: the API server would refuse a workload.
     """
     rules = rules_of(keep, most_priority, bare_pods=bare_pods)
-    clock = clock or SystemClock()
     is_emptying = bool(empty_nodes) or empty_count is not None
     if bool(pods) + (room_for is not None) + is_emptying != 1:
         raise ConfigurationError(["give one of: pods to place, a shape to make room for, nodes to empty"])
     most = most_moves if most_moves is not None else UNREACHABLE - 1 if is_emptying else MOST_MOVES
-    limits = SearchLimits(seconds, most)
+    options = SearchOptions(rules, seconds, most, seed=seed, clock=clock or SystemClock())
     is_changed = room_for is not None or any(isinstance(each, Workload) for each in pods)
     base = state.copy() if is_changed else state
     notes = [f"keep {each}: no pod is in such a namespace or has such labels" for each in keeping_nothing(keep, base)]
     if is_emptying:
         names = nodes_to_choose_from(base, empty_nodes, empty_count)
-        chosen, found = empty(base, names, empty_count or len(names), rules, limits, clock, seed)
-        return _answer(base, [], found, limits, notes, emptied=chosen)
+        chosen, found = empty(base, names, empty_count or len(names), options)
+        return _answer(base, [], found, options, notes, emptied=chosen)
     if room_for is not None:
-        room, copies, found = make_room(base, shape_of(base, room_for, notes), rules, limits, clock, seed)
-        return _answer(base, copies, found, limits, notes, room=room)
+        room, copies, found = make_room(base, shape_of(base, room_for, notes), options)
+        return _answer(base, copies, found, options, notes, room=room)
     waiting, created = _targets(base, pods, notes)
-    limits = replace(limits, compared=_MOST_COMPARED)
-    found = search(base, waiting, created, rules, limits, clock, seed, progress=progress)
+    found = search(base, waiting, created, replace(options, compared=_MOST_COMPARED, progress=progress))
     targets = [*waiting, *(info.pod.key for info in created)]
     notes += remarks_on(base, [*(base.infos[key].pod for key in waiting), *(info.pod for info in created)])
-    return _answer(base, targets, found, limits, notes)
+    return _answer(base, targets, found, options, notes)
 
 
 def _targets(
@@ -264,7 +262,7 @@ def _answer(
     state: ClusterState,
     targets: Sequence[str],
     found: Findings,
-    limits: SearchLimits,
+    options: SearchOptions,
     notes: list[str],
     *,
     room: Room | None = None,
@@ -293,7 +291,7 @@ def _answer(
         bound=len(moves) if has_plan and found.is_complete else found.bound,
         gentlest=found.is_gentlest,
         fragmentation=-done.side.fragmentation if done is not None and moves else None,
-        reason=None if found.places_all or outcome == "fits" else _reason(found, limits),
+        reason=None if found.places_all or outcome == "fits" else _reason(found, options),
         preempted=found.preempted,
         movable=found.movable,
         kept=dict(sorted(found.kept.items(), key=lambda item: (-item[1], item[0]))),
@@ -320,16 +318,16 @@ def _priorities(found: Findings) -> list[PlannedPriority]:
     ]
 
 
-def _reason(found: Findings, limits: SearchLimits) -> str:
+def _reason(found: Findings, options: SearchOptions) -> str:
     if found.proof is not None:
         return found.proof
-    if found.bound > limits.moves:
-        return f"{counted(found.bound, 'move')} would be needed at least, and no more than {limits.moves} may be made"
+    if found.bound > options.moves:
+        return f"{counted(found.bound, 'move')} would be needed at least, and no more than {options.moves} may be made"
     if found.is_complete:
         return _EXHAUSTED + (f"; for example, {found.refusal}" if found.refusal else "")
     least = f", and none has fewer than {found.bound} moves" if found.bound > 1 else ""
     if found.is_out_of_time:
-        return f"none was found within {limits.seconds:g} s{least}; --search gives it more time"
+        return f"none was found within {options.seconds:g} s{least}; --search gives it more time"
     return f"none was found among the evictions that were tried{least}"
 
 
@@ -456,8 +454,7 @@ def find_moves(state: ClusterState, key: str) -> KnownMoves | None:
     tries = _MOST_DECISIONS // (len(state.pending) + 2)
     if len(state.infos) > _MOST_PODS or not tries:
         return KnownMoves(None, 1)
-    limits = SearchLimits(_FOREVER, uses_solver=False, tries=tries)
-    found = search(state, [key], [], KeepRules(), limits, SystemClock())
+    found = search(state, [key], [], SearchOptions(seconds=_FOREVER, uses_solver=False, tries=tries))
     if found.is_complete and not found.places_all:
         return None
     enough = len(found.moves) if found.places_all else 0  # without a move if pods of others are preempted for it

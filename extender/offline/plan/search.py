@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from itertools import islice
 from random import Random
 
@@ -34,16 +33,15 @@ from extender.offline.plan.attempts import (
     Attempts,
     CarriedOut,
     Findings,
-    Progress,
     Score,
-    SearchLimits,
+    SearchOptions,
     movers_on,
 )
 from extender.offline.plan.model import RelaxedProblem
 from extender.offline.plan.solver import Solution, Solver, Unsolved, part_of
-from extender.offline.plan.trial import DirectedMove, KeepRules, obstacle, settle
+from extender.offline.plan.trial import DirectedMove, obstacle, settle
 from extender.offline.state import ClusterState
-from extender.runtime.clock import INTERRUPTIONS, Clock
+from extender.runtime.clock import INTERRUPTIONS
 from extender.table import PodInfo
 
 _MOST_NODES_AT_ONCE = 50
@@ -72,12 +70,8 @@ def search(
     state: ClusterState,
     waiting: Sequence[str],
     created: Sequence[PodInfo],
-    rules: KeepRules,
-    limits: SearchLimits,
-    clock: Clock,
-    seed: int = 0,
+    options: SearchOptions,
     emptied: Sequence[str] = (),
-    progress: Progress | None = None,
 ) -> Findings:
     """Searches for the fewest moves after which the pods are placed, and some nodes are empty.
 
@@ -85,9 +79,8 @@ def search(
         waiting: pods of the cluster that wait for a node, as `namespace/name`.
         created: pods that do not exist yet; they are created when the moves are done.
         emptied: nodes that all pods have to leave, except those of DaemonSets and static pods. They stay cordoned.
-        progress: called with each plan that is the best so far, in words.
     """
-    return _Search(state, waiting, created, rules, limits, clock, seed, emptied, progress).run()
+    return _Search(state, waiting, created, options, emptied).run()
 
 
 class _Search:
@@ -96,26 +89,18 @@ class _Search:
         state: ClusterState,
         waiting: Sequence[str],
         created: Sequence[PodInfo],
-        rules: KeepRules,
-        limits: SearchLimits,
-        clock: Clock,
-        seed: int,
+        options: SearchOptions,
         emptied: Sequence[str],
-        progress: Progress | None,
     ) -> None:
-        self._report = progress
-        self._limits = limits
-        self._clock = clock
-        self._seed = seed
-        self._ends_at = clock.monotonic() + limits.seconds
-        self._now = datetime.fromtimestamp(clock.now(), UTC)
+        self._options = options
+        self._time_left = options.begin()
+        self._now = options.now()
         self._created = created
         self._targets = [*waiting, *(info.pod.key for info in created)]
         self._waiting = waiting
         self._emptied = emptied
         self._leaving: list[str] = []
         """The pods that have to leave the nodes of `emptied`, the largest first."""
-        self._rules = rules
         self._base = state.copy()
         self._movable: dict[str, PodInfo] = {}
         self._already: Sequence[int] = ()
@@ -134,7 +119,16 @@ class _Search:
             counts = Counter(self._priorities().values())
             findings.levels = {priority: counts[priority] for priority in sorted(counts, reverse=True)}
             findings.at_most = tuple(findings.levels.values())
-            self._attempts = self._new_attempts()
+            self._attempts = Attempts(
+                self._base,
+                self._priorities(),
+                self._created,
+                self._emptied,
+                releases=len(self._waiting) > 1 and not self._created,
+                findings=findings,
+                options=self._options,
+                now=self._now,
+            )
             self._attempts.carry_out(self._leaving)
             findings.unmoved = findings.plan.score.placed if findings.plan else (0,) * len(counts)
             if findings.places_all or findings.proof is not None:
@@ -174,7 +168,7 @@ class _Search:
         if findings.is_complete:
             return
         self._search_for_best(problem)
-        if self.findings.is_complete and not self._emptied and self._limits.compared:
+        if self.findings.is_complete and not self._emptied and self._options.compared:
             self._search_for_gentlest(problem)
 
     def _search_for_best(self, problem: RelaxedProblem) -> None:
@@ -182,11 +176,11 @@ class _Search:
         if not self._leaving:
             self._try_nodes(problem)
             self._attempts.restore()
-            if self._limits.tries is None:
+            if self._options.tries is None:
                 self._steer(problem)
                 self._search_parts(problem)
         if findings.proof is None and not self._leaving:
-            known = len(findings.plan.moves) if findings.plan and findings.places_all else self._limits.moves + 1
+            known = len(findings.plan.moves) if findings.plan and findings.places_all else self._options.moves + 1
             findings.bound = self._least(problem, known)
             findings.is_complete = findings.places_all and findings.bound >= known
         if not findings.is_complete:
@@ -194,7 +188,7 @@ class _Search:
 
     def _settle(self) -> None:
         """Lets the scheduler run until it has nothing left to do, and cordons the nodes to empty."""
-        self.findings.preempted = settle(self._base, self._seed, self._now)
+        self.findings.preempted = settle(self._base, self._options.seed, self._now)
         for name in self._emptied:
             self._base.add(with_cordon(self._base.node(name), unschedulable=True))
 
@@ -202,7 +196,7 @@ class _Search:
         """Collects the pods that have to leave the nodes to empty; returns why one of them cannot leave."""
         leaving = movers_on(self._base, self._emptied)
         for info in leaving:
-            reason = obstacle(info, self._base, self._rules)
+            reason = obstacle(info, self._base, self._options.rules)
             if reason is not None:
                 return f"pod {info.pod.key} stays on {info.pod.node_name} because it {reason}"
         self._leaving = [info.pod.key for info in _largest_first(leaving, self._base)]
@@ -213,7 +207,7 @@ class _Search:
         for info in sorted(self._base.infos.values(), key=lambda each: each.pod.key):
             if not info.pod.node_name or not self._base.has_node(info.pod.node_name) or info.pod.key in self._leaving:
                 continue
-            reason = obstacle(info, self._base, self._rules)
+            reason = obstacle(info, self._base, self._options.rules)
             if reason is None:
                 self._movable[info.pod.key] = info
             else:
@@ -232,9 +226,9 @@ class _Search:
         return RelaxedProblem(state, [*targets, *self._created, *leaving], list(self._movable.values()))
 
     def _left_seconds(self) -> float:
-        if self._limits.tries is not None and self._attempts.count >= self._limits.tries:
+        if self._options.tries is not None and self._attempts.count >= self._options.tries:
             return 0.0
-        return self._ends_at - self._clock.monotonic()
+        return self._time_left()
 
     # ---- without a solver
 
@@ -261,7 +255,7 @@ class _Search:
             if left_seconds() <= 0:
                 return None
             keys = [*moves, *(info.pod.key for info in rooms.with_homes(victims))]
-            longer = self._attempts.carry_out(keys) if len(keys) <= self._limits.moves else None
+            longer = self._attempts.carry_out(keys) if len(keys) <= self._options.moves else None
             if longer is not None and longer.placed > score.placed:
                 return keys, longer
         return None
@@ -275,20 +269,6 @@ class _Search:
         created = {info.pod.key: info for info in self._created}
         return {key: (created.get(key) or self._base.infos[key]).priority for key in self._targets}
 
-    def _new_attempts(self) -> Attempts:
-        releases = len(self._waiting) > 1 and not self._created
-        return Attempts(
-            self._base,
-            self._priorities(),
-            self._created,
-            self._emptied,
-            releases,
-            self.findings,
-            self._seed,
-            self._now,
-            self._report,
-        )
-
     def _least(self, problem: RelaxedProblem, known: int) -> int:
         """Returns a lower bound for the moves of a plan that places everything; `known` moves are enough."""
         classes = [each for each in problem.classes if each.targets]
@@ -297,17 +277,17 @@ class _Search:
 
     @property
     def _has_solver(self) -> bool:
-        return self._limits.uses_solver and solver.is_installed()
+        return self._options.uses_solver and solver.is_installed()
 
     def _steer(self, problem: RelaxedProblem) -> None:
         """Looks for plans that direct pods to nodes, and so make room for one target after another."""
-        random = Random(self._seed)  # noqa: S311  shuffles
+        random = Random(self._options.seed)  # noqa: S311  shuffles
         left_seconds = part_of(self._left_seconds, _SHARE_OF_STEERING)
         attempts = 0
         while attempts < _MOST_SHUFFLES and not self.findings.places_all and left_seconds() > 0:
             attempts += 1
             packing = self._packing(problem, left_seconds, random)
-            packing.make_room(self._limits.moves)
+            packing.make_room(self._options.moves)
             if self._improves(packing, problem):
                 attempts = 0
 
@@ -331,7 +311,7 @@ class _Search:
         """
         if not self._has_solver or len(problem.nodes) <= _NODES_OF_A_PART or not _is_small(problem):
             return
-        random = Random(self._seed)  # noqa: S311  chooses nodes
+        random = Random(self._options.seed)  # noqa: S311  chooses nodes
         left_seconds = part_of(self._left_seconds, _SHARE_OF_PARTS)
         start: Sequence[DirectedMove] = self.findings.plan.steps if self.findings.plan is not None else ()
         here, is_new = problem, True
@@ -343,7 +323,7 @@ class _Search:
                 unplaced = self._unplaced()
                 placed = [key for key in self._targets if key not in unplaced]
                 here = problem.after((step.pod for step in start), placed)
-            steps = self._steps_of_part(here, self._limits.moves - len(start), random)
+            steps = self._steps_of_part(here, self._options.moves - len(start), random)
             is_new = bool(steps) and self._attempts.carry_out_steps([*start, *steps])
             if is_new:
                 start, attempts = [*start, *steps], 0
@@ -357,7 +337,7 @@ class _Search:
         target = random.choice([info for info in waiting if info.priority == highest])
         part = problem.within(random.sample(range(len(problem.nodes)), _NODES_OF_A_PART), target)
         left_seconds = part_of(self._left_seconds, most=_SECONDS_OF_A_PART)
-        found = Solver(part, [target.priority], self._seed, most_moves).solve(left_seconds, None)
+        found = Solver(part, [target.priority], self._options.seed, most_moves).solve(left_seconds, None)
         if not isinstance(found, Solution) or not found.evicted:
             return ()
         for _ in range(_MOST_FOLLOWED):
@@ -373,7 +353,7 @@ class _Search:
         if not self._has_solver:
             return
         findings = self.findings
-        last = len(findings.plan.moves) - 1 if findings.places_all and findings.plan else self._limits.moves
+        last = len(findings.plan.moves) - 1 if findings.places_all and findings.plan else self._options.moves
         last -= len(self._leaving)
         if last < 0:
             return
@@ -443,7 +423,7 @@ class _Search:
         model = Solver(
             problem,
             self.findings.levels,
-            self._seed,
+            self._options.seed,
             most,
             is_whole=is_whole,
             places_all=places_all,
@@ -471,7 +451,7 @@ class _Search:
     def _prove_that_not_all_fit(self, problem: RelaxedProblem) -> None:
         """Asks whether all pods have room at once if the number of moves does not matter."""
         left_seconds = part_of(self._left_seconds, _SHARE_OF_PROOF)
-        found = Solver(problem, self.findings.levels, self._seed).solve(left_seconds, None)
+        found = Solver(problem, self.findings.levels, self._options.seed).solve(left_seconds, None)
         if found is None:
             self.findings.proof = _BY_SOLVER
         else:
@@ -489,10 +469,10 @@ class _Search:
         homes = dict(solution.homes)
         if self._leaving or len(homes) < len(solution.evicted):
             return
-        random = Random(self._seed)  # noqa: S311  chooses orders
+        random = Random(self._options.seed)  # noqa: S311  chooses orders
         for _ in range(_MOST_FOLLOWED):
             packing = self._packing(problem, self._left_seconds, random)
-            packing.follow(homes, self._limits.moves)
+            packing.follow(homes, self._options.moves)
             if self._improves(packing, problem):
                 return
 
@@ -540,7 +520,7 @@ class _Search:
             return
         self._attempts.restore()
         if not _is_small(problem):
-            for keys in islice(self._exchanged(problem, best), self._limits.compared):
+            for keys in islice(self._exchanged(problem, best), self._options.compared):
                 self._attempts.carry_out(keys)
         elif self._has_solver:
             self._compare_all(problem, best)
@@ -567,10 +547,10 @@ class _Search:
 
     def _compare_all(self, problem: RelaxedProblem, best: CarriedOut) -> None:
         """Asks the solver for one set of evictions after another, until there is none or the limits end it."""
-        model = Solver(problem, self.findings.levels, self._seed, len(best.moves))
+        model = Solver(problem, self.findings.levels, self._options.seed, len(best.moves))
         rest = [a - b for a, b in zip(best.score.placed, self._already, strict=True)]
         unreachable = Score(best.score.placed, 1)  # so that all orders are tried
-        for _ in range(self._limits.compared):
+        for _ in range(self._options.compared):
             solution = model.solve(self._left_seconds, rest)
             if solution is None:
                 self.findings.is_gentlest = True

@@ -10,10 +10,9 @@ import pytest
 import extender.offline.plan.search
 from extender import Cluster
 from extender.offline.manifests.templates import required_workload
-from extender.offline.plan.attempts import Score, SearchLimits
+from extender.offline.plan.attempts import MOST_MOVES, Score, SearchOptions
 from extender.offline.plan.goals import empty, make_room, shape_of
 from extender.offline.plan.search import search
-from extender.offline.plan.trial import KeepRules
 from extender.runtime.clock import ManualClock
 from tests.builders import make_pod
 from tests.offline.plan.generated import (
@@ -32,6 +31,11 @@ pytestmark = pytest.mark.thorough
 CASES = int(os.environ.get("PLANS", "10"))
 
 
+def _options(moves: int = MOST_MOVES, compared: int = 0, *, uses_solver: bool = True) -> SearchOptions:
+    clock = ManualClock(NOW.timestamp())
+    return SearchOptions(seconds=1000, moves=moves, compared=compared, uses_solver=uses_solver, clock=clock)
+
+
 @pytest.mark.timeout(max(300, 4 * CASES))
 def test_plans_are_as_small_as_the_best_of_an_exhaustive_search() -> None:
     pytest.importorskip("highspy")
@@ -39,7 +43,7 @@ def test_plans_are_as_small_as_the_best_of_an_exhaustive_search() -> None:
     for seed in range(CASES):
         objects = generated(seed)
         cluster = Cluster.from_objects(objects)
-        found = search(cluster._state, [TARGET], [], KeepRules(), SearchLimits(1000), ManualClock(NOW.timestamp()))
+        found = search(cluster._state, [TARGET], [], _options())
         best = shortest(objects)
         ours = len(found.plan.moves) if found.plan is not None and found.places_all else None
         if ours != best or not found.is_complete or (found.proof is not None and best is not None):
@@ -57,7 +61,7 @@ def test_what_is_proved_in_large_clusters_holds(monkeypatch: pytest.MonkeyPatch)
     for seed in range(30, 30 + max(15, CASES // 2)):
         objects, targets = with_more_targets(generated(seed), seed)
         cluster = Cluster.from_objects(objects)
-        found = search(cluster._state, targets, [], KeepRules(), SearchLimits(1000), ManualClock(NOW.timestamp()))
+        found = search(cluster._state, targets, [], _options())
         score = best_score(objects, targets)
         ours = found.plan.score if found.plan is not None else Score((), 0)
         places_all = score.placed == tuple(found.levels.values())
@@ -76,8 +80,7 @@ def test_plans_for_several_pods_are_as_good_as_the_best_of_an_exhaustive_search(
     for seed in range(CASES):
         objects, targets = with_more_targets(generated(seed), seed)
         cluster = Cluster.from_objects(objects)
-        limits = SearchLimits(1000, compared=10_000)
-        found = search(cluster._state, targets, [], KeepRules(), limits, ManualClock(NOW.timestamp()))
+        found = search(cluster._state, targets, [], _options(compared=10_000))
         score = best_score(objects, targets)
         ours = found.plan.score if found.plan is not None else None
         is_proof_wrong = found.proof is not None and score.placed == tuple(found.levels.values())
@@ -96,8 +99,7 @@ def test_the_heuristic_never_finds_less_than_the_best_and_never_calls_it_impossi
     for seed in range(CASES // 2):
         objects = generated(seed)
         cluster = Cluster.from_objects(objects)
-        limits = SearchLimits(1000, uses_solver=False)
-        found = search(cluster._state, [TARGET], [], KeepRules(), limits, ManualClock(NOW.timestamp()))
+        found = search(cluster._state, [TARGET], [], _options(uses_solver=False))
         best = shortest(objects)
         if found.plan is not None and found.places_all and (best is None or len(found.plan.moves) < best):
             wrong.append((seed, "a plan smaller than the best"))
@@ -114,8 +116,7 @@ def test_nodes_are_emptied_with_as_few_moves_as_in_an_exhaustive_search() -> Non
         objects = generated(seed)
         state = Cluster.from_objects(objects)._state
         emptied = state.node_names()[: 1 + seed % 2]
-        limits = SearchLimits(1000)
-        found = search(state, [], [], KeepRules(), limits, ManualClock(NOW.timestamp()), emptied=emptied)
+        found = search(state, [], [], _options(), emptied)
         best = shortest(objects, emptied)
         ours = None if found.plan is None else len(found.plan.moves)
         if ours != best or not found.is_complete or (found.proof is not None and best is not None):
@@ -132,7 +133,7 @@ def test_nodes_are_chosen_that_need_the_fewest_moves_of_all_sets() -> None:
         state = Cluster.from_objects(objects)._state
         names = state.node_names()
         count = 1 + seed % 2
-        _, found = empty(state, names, count, KeepRules(), SearchLimits(1000), ManualClock(NOW.timestamp()), 0)
+        _, found = empty(state, names, count, _options())
         fewest = [moves for each in combinations(names, count) if (moves := shortest(objects, each)) is not None]
         ours = len(found.moves) if found.places_all else None
         if ours != min(fewest, default=None) or not found.is_complete:
@@ -152,8 +153,7 @@ def test_as_much_room_is_made_as_by_an_exhaustive_search() -> None:
         workload = required_workload(pod.obj())
         state = Cluster.from_objects(objects)._state.copy()
         shape = shape_of(state, workload, [])
-        clock = ManualClock(NOW.timestamp())
-        room, _, found = make_room(state, shape, KeepRules(), SearchLimits(1000, moves), clock, 0)
+        room, _, found = make_room(state, shape, _options(moves=moves))
         best = most_room(objects, workload, moves, 20)
         if (room.after, len(found.moves)) != best or room.most != room.after:
             differing.append((seed, room, len(found.moves), best))
