@@ -43,6 +43,14 @@ def cut(lines: Sequence[Cells], most: int | None, what: str = "") -> Iterator[st
         yield f"and {len(lines) - len(printed)} more{what}: use -o wide"
 
 
+def section(head: Cells, rows: Iterable[Cells], most: int | None = None, what: str = "") -> Iterator[str]:
+    """Yields an empty line, then a table as `cut` does; yields nothing if there are no rows."""
+    lines = [head, *rows]
+    if len(lines) > 1:
+        yield ""
+        yield from cut(lines, most, what)
+
+
 def printable(text: str) -> str:
     """Returns the text with control characters escaped, because names in a cluster may contain any character."""
     return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")

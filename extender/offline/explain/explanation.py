@@ -5,7 +5,7 @@ The choice is explained by the scores of the two best nodes, or by why preemptio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -45,6 +45,7 @@ from extender.offline.state import ClusterState
 from extender.preemption.candidates import Candidate
 from extender.preemption.evaluator import Preemption
 from extender.runtime.clock import known_so_far
+from extender.runtime.text import aligned
 from extender.table import PodInfo
 
 if TYPE_CHECKING:
@@ -490,6 +491,12 @@ def _reasons(decision: Decision, state: ClusterState) -> list[Reason]:
             Reason(code, plugin, text, len(nodes), detail, (plugin, text) not in helpful, nodes[:_MOST_EXAMPLES])
         )
     return sorted(reasons, key=lambda reason: (-reason.nodes, reason.reason))
+
+
+def reason_table(reasons: Iterable[Reason]) -> Iterator[str]:
+    """Yields lines of text: a table of the reasons."""
+    rows = [(str(reason.nodes), reason.reason, reason.detail) for reason in reasons]
+    return aligned([("NODES", "REASON", "DETAIL"), *rows])
 
 
 # ---- the parts of a decision, ready for JSON

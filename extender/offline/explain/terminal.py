@@ -11,13 +11,14 @@ from extender.offline.explain.explanation import (
     FilterVerdict,
     KnownMoves,
     Waterfall,
+    reason_table,
     totals,
     victims,
     weighted_scores,
 )
 from extender.offline.explain.group import EvictedUnit, GroupExplanation
 from extender.offline.explain.suggestion import SuggestedChange
-from extender.runtime.text import Cells, age_of, aligned, counted, listed, printable
+from extender.runtime.text import age_of, aligned, counted, listed, printable, section
 
 MOST_CHANGES = 5
 _MOST_SCORES = 6
@@ -38,8 +39,7 @@ def summary(explanation: Explanation, *, changes: bool = True) -> Iterator[str]:
         yield ""
         if explanation.group is not None:
             yield "as if it were in no group:"
-        rows = [(str(reason.nodes), reason.reason, reason.detail) for reason in explanation.reasons]
-        yield from aligned([("NODES", "REASON", "DETAIL"), *rows])
+        yield from reason_table(explanation.reasons)
         if sum(reason.nodes for reason in explanation.reasons) > len(explanation.decision.nodes):
             yield "a node can have several reasons"
     yield from _preemption(explanation)
@@ -73,13 +73,19 @@ def group_summary(explanation: GroupExplanation, *, changes: bool = True) -> Ite
     yield from (printable(f"note: {note}") for note in explanation.notes)
     if explanation.scheduler_message:
         yield printable(f"note: the scheduler's message is: {explanation.scheduler_message}")
-    yield from _child_groups(explanation)
-    yield from _domains(explanation)
+    children = [
+        (f"{child.kind} {child.key}", str(child.scheduled), str(child.waiting), child.message or "fits")
+        for child in explanation.child_groups
+    ]
+    yield from section(("CHILD GROUP", "SCHEDULED", "WAITING", "VERDICT"), children)
+    domains = [
+        (offer.domain, str(offer.nodes), f"{offer.placed} of {explanation.waiting}", offer.message)
+        for offer in explanation.domains
+    ]
+    yield from section(("DOMAIN", "NODES", "MEMBERS THAT FIT", "WHY NO MORE"), domains)
     yield from _next_member(explanation)
-    if explanation.placed:
-        nodes = sorted(Counter(explanation.placed.values()).items())
-        yield ""
-        yield from aligned([("NODE", "MEMBERS THAT FIT"), *((node, str(count)) for node, count in nodes)])
+    nodes = sorted(Counter(explanation.placed.values()).items())
+    yield from section(("NODE", "MEMBERS THAT FIT"), [(node, str(count)) for node, count in nodes])
     yield from _evictions(explanation)
     if changes and not explanation.fits:
         yield from _changes(explanation.changes, "admit the whole group")
@@ -93,33 +99,12 @@ def _next_member(explanation: GroupExplanation) -> Iterator[str]:
     where = f" in {explanation.domain}" if explanation.domain else ""
     others = f"with {counted(len(explanation.placed), 'member')} placed{where}, " if explanation.placed else ""
     yield printable(f"{others}{refused.pod.key} finds no node: {_without_preemption(refused.message)}")
-    rows = [(str(reason.nodes), reason.reason, reason.detail) for reason in refused.reasons]
-    yield from aligned([("NODES", "REASON", "DETAIL"), *rows])
+    yield from reason_table(refused.reasons)
 
 
 def _without_preemption(message: str) -> str:
     """Removes the part about preemption from a member's message, because a member does not preempt alone."""
     return message.partition(" preemption: ")[0]
-
-
-def _child_groups(explanation: GroupExplanation) -> Iterator[str]:
-    if explanation.child_groups:
-        yield ""
-        rows = [
-            (f"{child.kind} {child.key}", str(child.scheduled), str(child.waiting), child.message or "fits")
-            for child in explanation.child_groups
-        ]
-        yield from aligned([("CHILD GROUP", "SCHEDULED", "WAITING", "VERDICT"), *rows])
-
-
-def _domains(explanation: GroupExplanation) -> Iterator[str]:
-    if explanation.domains:
-        yield ""
-        rows = [
-            (offer.domain, str(offer.nodes), f"{offer.placed} of {explanation.waiting}", offer.message)
-            for offer in explanation.domains
-        ]
-        yield from aligned([("DOMAIN", "NODES", "MEMBERS THAT FIT", "WHY NO MORE"), *rows])
 
 
 def _evictions(explanation: GroupExplanation) -> Iterator[str]:
@@ -143,10 +128,21 @@ def _unit(unit: EvictedUnit) -> str:
 
 def nodes(explanation: Explanation) -> Iterator[str]:
     """Yields lines of text: tables of the nodes that fit, nodes that refuse, and candidates for preemption."""
-    for table in (_feasible(explanation), _refused(explanation), _candidates(explanation)):
-        if len(table) > 1:
-            yield ""
-            yield from aligned(table)
+    decision = explanation.decision
+    total, weighted = totals(decision), weighted_scores(decision)
+    best_first = sorted(decision.feasible, key=lambda node: (-total[node], node))
+    feasible = ([node, str(total[node]), *map(str, weighted[node].values())] for node in best_first)
+    yield from section(("NODE", "TOTAL", *decision.scores), feasible)
+    refused = [
+        (node, each.plugin, "may help" if each.may_be_preempted else "cannot help", ", ".join(each.reasons))
+        for node, each in sorted(decision.refusals.items())
+    ]
+    yield from section(("NODE", "REFUSED BY", "EVICTIONS", "REASONS"), refused)
+    candidates = [
+        (node, str(each.num_pdb_violations), ", ".join(victims(each)))
+        for node, each in sorted(decision.preemption.candidates.items() if decision.preemption else ())
+    ]
+    yield from section(("CANDIDATE", "PDB VIOLATIONS", "VICTIMS"), candidates)
 
 
 def one_node(name: str, verdicts: Sequence[FilterVerdict]) -> Iterator[str]:
@@ -199,27 +195,3 @@ def _changes(changes: Sequence[SuggestedChange], effect: str = "let it run") -> 
 
 def _nodes_text(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{len(names)} nodes: {listed(names)}"
-
-
-def _feasible(explanation: Explanation) -> list[Cells]:
-    decision = explanation.decision
-    total, weighted = totals(decision), weighted_scores(decision)
-    best_first = sorted(decision.feasible, key=lambda node: (-total[node], node))
-    head = ["NODE", "TOTAL", *decision.scores]
-    return [head, *([node, str(total[node]), *map(str, weighted[node].values())] for node in best_first)]
-
-
-def _refused(explanation: Explanation) -> list[Cells]:
-    lines: list[Cells] = [("NODE", "REFUSED BY", "EVICTIONS", "REASONS")]
-    for node, refusal in sorted(explanation.decision.refusals.items()):
-        evictions = "may help" if refusal.may_be_preempted else "cannot help"
-        lines.append((node, refusal.plugin, evictions, ", ".join(refusal.reasons)))
-    return lines
-
-
-def _candidates(explanation: Explanation) -> list[Cells]:
-    lines: list[Cells] = [("CANDIDATE", "PDB VIOLATIONS", "VICTIMS")]
-    preemption = explanation.decision.preemption
-    for node, candidate in sorted(preemption.candidates.items()) if preemption else ():
-        lines.append((node, str(candidate.num_pdb_violations), ", ".join(victims(candidate))))
-    return lines

@@ -30,7 +30,7 @@ from extender.offline.state import ClusterState
 from extender.offline.what_if.scenario import check_names, created_pods
 from extender.offline.what_if.simulation import Eviction, Placement
 from extender.runtime.clock import Clock, SystemClock
-from extender.runtime.text import MOST_ROWS, aligned, counted, cut, listed, printable
+from extender.runtime.text import MOST_ROWS, Cells, counted, listed, printable, section
 from extender.table import PodInfo
 
 _MOST_COMPARED = 30
@@ -395,42 +395,33 @@ def as_text(plan: Planned, *, every: bool = False) -> Iterator[str]:
     most = None if every else MOST_ROWS
     yield printable(summary(plan))
     yield from (printable(f"note: {note}") for note in plan.notes)
-    if plan.preempted:
-        yield ""
-        rows = [(each.pod, each.node, each.cause) for each in plan.preempted]
-        yield from cut([("EVICTED BEFORE ANY MOVE", "FROM", "BECAUSE OF"), *rows], most, " pods")
-    if plan.moves:
-        yield ""
-        yield from cut(list(_steps(plan.moves)), most, " steps")
+    preempted = [(each.pod, each.node, each.cause) for each in plan.preempted]
+    yield from section(("EVICTED BEFORE ANY MOVE", "FROM", "BECAUSE OF"), preempted, most, " pods")
+    head, *steps = _steps(plan.moves)
+    yield from section(head, steps, most, " steps")
     if side := side_effects(plan):
         yield ""
         yield side
-    if plan.placements and plan.room is not None:
-        yield ""
+    if plan.room is not None:
         by_node = sorted(Counter(each.node for each in plan.placements).items())
-        rows_room = [(node, str(count)) for node, count in by_node]
-        yield from cut([("NODE", f"PODS OF {plan.room.shape}"), *rows_room], most, " nodes")
-    elif plan.placements:
-        yield ""
-        yield from cut([("POD", "NODE"), *((each.pod, each.node) for each in plan.placements)], most, " pods")
+        rows = [(node, str(count)) for node, count in by_node]
+        yield from section(("NODE", f"PODS OF {plan.room.shape}"), rows, most, " nodes")
+    else:
+        yield from section(("POD", "NODE"), [(each.pod, each.node) for each in plan.placements], most, " pods")
     if plan.unplaced and len(plan.pods) > 1:
-        yield ""
-        yield from cut([("NOT PLACED",), *((key,) for key in plan.unplaced)], most, " pods")
-        yield ""
-        yield from aligned(
-            [("PRIORITY", "PODS", "WITHOUT MOVES", "WITH MOVES", "AT MOST"), *map(_level, plan.priorities)]
-        )
-    if plan.outcome != "fits" and plan.kept:
-        yield ""
-        rows_kept = [(str(count), f"each {reason}") for reason, count in plan.kept.items()]
-        yield from aligned([("PODS THAT STAY", "BECAUSE"), *rows_kept])
+        yield from section(("NOT PLACED",), [(key,) for key in plan.unplaced], most, " pods")
+        head = ("PRIORITY", "PODS", "WITHOUT MOVES", "WITH MOVES", "AT MOST")
+        yield from section(head, map(_level, plan.priorities))
+    if plan.outcome != "fits":
+        kept = [(str(count), f"each {reason}") for reason, count in plan.kept.items()]
+        yield from section(("PODS THAT STAY", "BECAUSE"), kept)
 
 
-def _level(level: PlannedPriority) -> Sequence[str]:
+def _level(level: PlannedPriority) -> Cells:
     return tuple(map(str, (level.priority, level.pods, level.unmoved, level.placed, level.at_most)))
 
 
-def _steps(moves: Sequence[Move]) -> Iterator[Sequence[str]]:
+def _steps(moves: Sequence[Move]) -> Iterator[Cells]:
     """Yields a table of the moves, with a column for each of the things that only some moves need, if any does."""
     columns: dict[str, Sequence[Sequence[str]]] = {
         "CORDONED FOR THIS STEP": [move.cordoned for move in moves],

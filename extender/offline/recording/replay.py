@@ -38,7 +38,7 @@ from extender.recording.lines import (
     planned_nodes,
 )
 from extender.runtime.clock import LATE, known_so_far
-from extender.runtime.text import MOST_ROWS, Cells, aligned, counted, cut, listed, printable
+from extender.runtime.text import MOST_ROWS, Cells, aligned, counted, listed, printable, section
 from extender.verbs.bind import UNFIT
 from extender.verbs.group_planning import OTHER_NODE
 from extender.verbs.verb import DECIDED
@@ -591,16 +591,15 @@ def as_text(result: ReplayResult, *, every: bool = False) -> Iterator[str]:
     yield f"{sum(result.decided.values())} decisions repeated{f' ({kinds})' if kinds else ''}: {differ}"
     yield from (f"{count} left out: {why}" for why, count in result.left_out.items())
     yield from (printable(f"note: {note}") for note in result.notes)
-    lines: list[Cells] = [("STEP", "TIME", "DECISION", "POD", "RECORDED", "REPLAYED", "CAUSE", "NODES")]
+    lines: list[Cells] = []
     for decision in result.changed:
         begin = (str(decision.step), _time(decision.at), decision.what, decision.pod)
         lines += [
             (*begin, one.recorded, one.replayed, one.cause or "-", listed(one.nodes, _MOST_NODES) or "-")
             for one in decision.differences
         ]
-    if len(lines) > 1:
-        yield ""
-        yield from cut(lines, None if every else MOST_ROWS)
+    head = ("STEP", "TIME", "DECISION", "POD", "RECORDED", "REPLAYED", "CAUSE", "NODES")
+    yield from section(head, lines, None if every else MOST_ROWS)
 
 
 def steps_text(steps: Sequence[RecordedStep]) -> Iterator[str]:

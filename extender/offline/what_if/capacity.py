@@ -29,7 +29,7 @@ from extender.offline.claims import (
     with_claims,
     without_group,
 )
-from extender.offline.explain.explanation import Explanation, Reason
+from extender.offline.explain.explanation import Explanation, Reason, reason_table
 from extender.offline.fresh_nodes import daemon_on, nodes_of_daemons
 from extender.offline.groups import fitting_placed, nodes_in
 from extender.offline.manifests.admission import Admitted
@@ -40,7 +40,7 @@ from extender.offline.state import ClusterState
 from extender.offline.what_if.simulation import Progress, Simulation
 from extender.offline.workloads import replicas_of
 from extender.runtime.clock import known_so_far
-from extender.runtime.text import MOST_ROWS, aligned, counted, cut, printable, whole_number
+from extender.runtime.text import MOST_ROWS, counted, printable, section, whole_number
 from extender.table import PodInfo
 from extender.table.podinfo import twin
 
@@ -439,13 +439,8 @@ def as_text(capacity: Capacity, *, every: bool = False) -> Iterator[str]:
     """Yields lines of text: the pods by template, zone and node, and what runs out. Lists are cut unless `every`."""
     yield _summary(capacity)
     yield from (printable(f"note: {note}") for note in capacity.notes)
-    yield ""
-    yield from aligned(
-        [
-            ("TEMPLATE", "PODS", "NODES"),
-            *((name, str(pods), str(len(capacity.by_node[name]))) for name, pods in capacity.pods.items()),
-        ]
-    )
+    counts = [(name, str(pods), str(len(capacity.by_node[name]))) for name, pods in capacity.pods.items()]
+    yield from section(("TEMPLATE", "PODS", "NODES"), counts)
     if capacity.by_zone:
         zones = ", ".join(f"{zone or '<no zone>'} {count}" for zone, count in capacity.by_zone.items())
         yield printable(f"by zone: {zones}")
@@ -455,11 +450,8 @@ def as_text(capacity: Capacity, *, every: bool = False) -> Iterator[str]:
             yield ""
             more = "gang" if name in capacity.gangs else "pod"
             yield printable(f"one more {more} of {name} does not fit:")
-            rows = [(str(reason.nodes), reason.reason, reason.detail) for reason in reasons]
-            yield from aligned([("NODES", "REASON", "DETAIL"), *rows])
+            yield from reason_table(reasons)
     for name, nodes in capacity.by_node.items() if every or len(capacity.pods) == 1 else ():
         ranked = sorted(nodes.items(), key=lambda item: (-item[1], item[0]))
-        if ranked:
-            yield ""
-            lines = [("NODE", f"PODS OF {name}"), *((node, str(count)) for node, count in ranked)]
-            yield from cut(lines, None if every else MOST_ROWS, " nodes")
+        rows = [(node, str(count)) for node, count in ranked]
+        yield from section(("NODE", f"PODS OF {name}"), rows, None if every else MOST_ROWS, " nodes")

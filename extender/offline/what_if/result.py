@@ -25,7 +25,7 @@ from extender.offline.what_if.budgets import NOT_ALLOWED
 from extender.offline.what_if.scenario import Scenario, apply
 from extender.offline.what_if.simulation import Eviction, Placement, Progress, Simulation
 from extender.offline.workloads import in_order
-from extender.runtime.text import MOST_ROWS, Cells, aligned, counted, cut, listed, printable
+from extender.runtime.text import MOST_ROWS, Cells, counted, cut, listed, printable, section
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -374,22 +374,17 @@ def as_text(result: SimulationResult, *, every: bool = False) -> Iterator[str]:
         yield ""
         yield as_sentence(result.groups)
         yield from cut(list(incomplete(result.groups)), most, " groups")
-    if result.remaining:
-        yield ""
-        yield from cut(_pending_rows(result.remaining, every=every), most, " reasons")
-    if result.evictions:
-        nodes = {placement.pod: placement.node for placement in result.placements}
-        rows = [(each.pod, each.node, each.cause, _new_node(each, nodes)) for each in result.evictions]
-        yield ""
-        yield from cut([("EVICTED POD", "FROM", "BECAUSE OF", "NEW NODE"), *rows], most, " pods")
-    if result.kept:
-        rows_kept = [(pod, node, NOT_ALLOWED) for pod, node in result.kept.items()]
-        yield ""
-        yield from cut([("POD THAT STAYS", "ON", "BECAUSE"), *rows_kept], most, " pods")
-    yield from _balance(result)
+    head, *pending = _pending_rows(result.remaining, every=every)
+    yield from section(head, pending, most, " reasons")
+    nodes = {placement.pod: placement.node for placement in placed}
+    evicted = [(each.pod, each.node, each.cause, _new_node(each, nodes)) for each in result.evictions]
+    yield from section(("EVICTED POD", "FROM", "BECAUSE OF", "NEW NODE"), evicted, most, " pods")
+    kept = [(pod, node, NOT_ALLOWED) for pod, node in result.kept.items()]
+    yield from section(("POD THAT STAYS", "ON", "BECAUSE"), kept, most, " pods")
+    head = ("", "CPU BEFORE", "AFTER", "MEMORY BEFORE", "AFTER")
+    yield from section(head, _balance(result))
     if every:
-        yield ""
-        yield from aligned(list(_by_node(result)))
+        yield from section(("NODE", *head[1:]), _by_node(result))
 
 
 def _placed_rows(placements: Sequence[Placement]) -> list[Cells]:
@@ -419,20 +414,16 @@ def _new_node(eviction: Eviction, nodes: Mapping[str, str]) -> str:
     return nodes.get(eviction.pod, "none yet") if eviction.comes_back else "lost: no controller recreates it"
 
 
-def _balance(result: Simulated) -> Iterator[str]:
+def _balance(result: Simulated) -> Iterator[Cells]:
     before, after = result.before.to_dict(), result.after.to_dict()
-    lines: list[Cells] = [("", "CPU BEFORE", "AFTER", "MEMORY BEFORE", "AFTER")]
     for key, title in MEASURES.items():
         shares = [f"{moment[key][resource]:.1%}" for resource in _MEASURED for moment in (before, after)]
-        lines.append((title, *shares))
-    yield ""
-    yield from aligned(lines)
+        yield title, *shares
 
 
 def _by_node(result: SimulationResult) -> Iterator[Cells]:
     """Yields a row for each node: its utilisation before and after. A cell is empty if the node did not exist."""
     moments = (result.before.by_node, result.after.by_node)
-    yield "NODE", "CPU BEFORE", "AFTER", "MEMORY BEFORE", "AFTER"
     for name in sorted(moments[0].keys() | moments[1].keys()):
         shares = [nodes[name][resource] if name in nodes else None for resource in _MEASURED for nodes in moments]
         yield name, *("" if share is None else f"{share:.1%}" for share in shares)
