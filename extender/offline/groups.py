@@ -1,8 +1,8 @@
 """Finds the groups of a cluster and their members, and decides about each group as a whole.
 
 `obstacle` says why a scheduler does not try a group. Upstream reports few of these reasons: a gang with too few pods,
-or whose PodGroup is missing, gets no event and no condition. `GroupMembers` places a group in a simulated cluster as
-`scheduler.group_scheduling` does in a real one.
+or whose PodGroup is missing, gets no event and no condition. `group_placement` decides about a group in a simulated
+cluster as `scheduler.group_scheduling` does in a real one.
 
 Source: upstream GangScheduling.PreEnqueue, validatePodGroup.
 """
@@ -18,7 +18,7 @@ import msgspec
 
 from extender.engine import Engine
 from extender.engine.decision import Chosen, Failure
-from extender.engine.group_members import common_rejection, member_failures
+from extender.engine.group_members import BY_GANG, common_rejection, member_failures
 from extender.errors import DeadlineExceeded
 from extender.groups import Composite, GroupDecision, GroupStatus, Leaf, Tree, member_failure
 from extender.groups.decision import leaf_decisions
@@ -29,10 +29,12 @@ from extender.model.pod_groups import MAX_TREE_DEPTH, CompositePodGroup, GroupNa
 from extender.offline.answers import CauseCode
 from extender.offline.state import ClusterState
 from extender.queue.entries import GroupOutcome
+from extender.runtime.ports import Nominating
 from extender.runtime.text import counted
 from extender.table import PodInfo
 from extender.table.object_index import Objects
 
+AnyGroup = PodGroup | CompositePodGroup
 _RESULTS = {
     GroupStatus.SCHEDULED: GroupOutcome.SUCCESS,
     GroupStatus.UNSCHEDULABLE: GroupOutcome.REJECTED,
@@ -70,15 +72,16 @@ class MissingGroup(NamedTuple):
     @property
     def obstacle(self) -> Obstacle:
         if self.is_too_high:
-            text = f"{too_deep(GroupName(self.kind, self.key))}; its members are not tried, and no event reports this"
-            return Obstacle(CauseCode.NO_GROUP, text)
-        if self.is_circular:
-            text = (
-                f"{self.kind} {self.key} is its own ancestor: its members have no root group, and no event reports this"
-            )
-            return Obstacle(CauseCode.NO_GROUP, text)
-        text = f"{self.kind} {self.key} does not exist: its members wait for it, and no event reports this"
-        return Obstacle(CauseCode.NO_GROUP, text)
+            text = f"{too_deep(GroupName(self.kind, self.key))}; its members are not tried"
+        elif self.is_circular:
+            text = f"{self.kind} {self.key} is its own ancestor: its members have no root group"
+        else:
+            text = f"{self.kind} {self.key} does not exist: its members wait for it"
+        return Obstacle(CauseCode.NO_GROUP, f"{text}, and no event reports this")
+
+
+Root = AnyGroup | MissingGroup
+"""The root group of a pod or group, or the first group that is missing on the way to it."""
 
 
 class Membership:
@@ -91,36 +94,28 @@ class Membership:
         for info in state.infos.values():
             if (key := info.pod.group_key) is not None:
                 self._members.setdefault(key, []).append(info)
-        self._children: dict[str, list[PodGroup | CompositePodGroup]] = {}
+        self._children: dict[str, list[AnyGroup]] = {}
         for group in self._groups():
             if group.parent_key is not None:
                 self._children.setdefault(group.parent_key, []).append(group)
 
-    def root_of(self, pod: Pod) -> PodGroup | CompositePodGroup | MissingGroup:
+    def root_of(self, pod: Pod) -> Root:
         """Returns the root group of a member; a MissingGroup if a group above the member is missing or circular."""
         assert pod.group_key is not None
-        return _root_of(self._state.objects, pod.group_key, tries_deep_trees=self._tries_deep_trees)
+        return self._root_above(GroupName(PodGroup.__name__, pod.group_key))
 
-    def root_named(self, kind: str, key: str) -> PodGroup | CompositePodGroup | MissingGroup | None:
+    def root_named(self, kind: str, key: str) -> Root | None:
         """Returns the root of this group; None if the group does not exist and nothing refers to it."""
-        if kind == PodGroup.__name__:
-            members = self._members.get(key)
-            group = self._state.objects.get(PodGroup, key)
-            return (
-                _root_above(self._state.objects, group, tries_deep_trees=self._tries_deep_trees)
-                if group is not None
-                else MissingGroup(kind, key)
-                if members
-                else None
-            )
-        composite = self._state.objects.get(CompositePodGroup, key)
-        if composite is not None:
-            return _root_above(self._state.objects, composite, tries_deep_trees=self._tries_deep_trees)
-        return MissingGroup(kind, key) if key in self._children else None
+        root = self._root_above(GroupName(kind, key))
+        is_known = key in (self._members if kind == PodGroup.__name__ else self._children)
+        return None if root == MissingGroup(kind, key) and not is_known else root
 
-    def tree(self, group: PodGroup | CompositePodGroup) -> Tree:
+    def _root_above(self, name: GroupName) -> Root:
+        return root_above(self._state.objects, name, tries_deep_trees=self._tries_deep_trees)
+
+    def tree(self, group: AnyGroup) -> Tree:
         """Returns the group, the groups below it and their members, in the order in which a scheduler tries them."""
-        levels: list[list[PodGroup | CompositePodGroup]] = [[group]]
+        levels: list[list[AnyGroup]] = [[group]]
         # One level too many, so that `obstacle` sees it; all of them if the condition of a pod says why its tree fails.
         while levels[-1] and (len(levels) <= MAX_TREE_DEPTH or self._tries_deep_trees):
             levels.append([child for above in levels[-1] for child in self._children_of(above)])
@@ -134,7 +129,7 @@ class Membership:
                     trees[GroupName.of(each)] = Composite(each, [trees[name] for name in names if name in trees])
         return trees[GroupName.of(group)]
 
-    def _children_of(self, group: PodGroup | CompositePodGroup) -> Sequence[PodGroup | CompositePodGroup]:
+    def _children_of(self, group: AnyGroup) -> Sequence[AnyGroup]:
         return () if isinstance(group, PodGroup) else sorted(self._children.get(group.key, ()), key=_created)
 
     def _leaf(self, group: PodGroup) -> Leaf:
@@ -147,7 +142,7 @@ class Membership:
         waiting = (info for infos in self._members.values() for info in infos if not info.pod.node_name)
         return [info for info in waiting if self.root_of(info.pod) == missing]
 
-    def _groups(self) -> Iterator[PodGroup | CompositePodGroup]:
+    def _groups(self) -> Iterator[AnyGroup]:
         yield from self._state.objects.all(PodGroup).values()
         yield from self._state.objects.all(CompositePodGroup).values()
 
@@ -158,49 +153,33 @@ def _created(obj: Object) -> tuple[str, str]:
 
 def root_name(objects: Objects, key: str) -> GroupName:
     """Returns the name of the PodGroup's root group, or of the first missing group on the way to the root."""
-    return _name_of(_root_of(objects, key))
+    return _name_of(root_above(objects, GroupName(PodGroup.__name__, key)))
 
 
-def _name_of(root: PodGroup | CompositePodGroup | MissingGroup) -> GroupName:
+def _name_of(root: Root) -> GroupName:
     return GroupName(root.kind, root.key) if isinstance(root, MissingGroup) else GroupName.of(root)
 
 
-def group_named(objects: Objects, name: GroupName) -> PodGroup | CompositePodGroup | MissingGroup:
+def root_above(objects: Objects, name: GroupName, *, tries_deep_trees: bool = False) -> Root:
     """Returns the root group above the group with this name, or this group if it has no parent.
 
-    Returns a MissingGroup if the group or one of its ancestors does not exist, or if the parents form a cycle.
+    Returns a MissingGroup if the group or one of its ancestors does not exist, if the parents form a cycle, or if there
+    are too many of them; with `tries_deep_trees`, their number does not matter.
     """
-    if name.kind == PodGroup.__name__:
-        return _root_of(objects, name.key)
-    group = objects.get(CompositePodGroup, name.key)
-    return MissingGroup(name.kind, name.key) if group is None else _root_above(objects, group)
-
-
-def _root_of(
-    objects: Objects, key: str, *, tries_deep_trees: bool = False
-) -> PodGroup | CompositePodGroup | MissingGroup:
-    group = objects.get(PodGroup, key)
-    if group is None:
-        return MissingGroup(PodGroup.__name__, key)
-    return _root_above(objects, group, tries_deep_trees=tries_deep_trees)
-
-
-def _root_above(
-    objects: Objects, group: PodGroup | CompositePodGroup, *, tries_deep_trees: bool = False
-) -> PodGroup | CompositePodGroup | MissingGroup:
-    path = [GroupName.of(group)]
-    while (key := group.parent_key) is not None:
-        name = GroupName(CompositePodGroup.__name__, key)
-        if name in path:
-            return MissingGroup(*min(path[path.index(name) :]), is_circular=True)
+    path: list[GroupName] = []
+    while name not in path:
         if len(path) == MAX_TREE_DEPTH and not tries_deep_trees:
             return MissingGroup(*name, is_too_high=True)
-        path.append(name)
-        parent = objects.get(CompositePodGroup, key)
-        if parent is None:
+        group: AnyGroup | None
+        is_leaf = name.kind == PodGroup.__name__
+        group = objects.get(PodGroup, name.key) if is_leaf else objects.get(CompositePodGroup, name.key)
+        if group is None:
             return MissingGroup(*name)
-        group = parent
-    return group
+        if group.parent_key is None:
+            return group
+        path.append(name)
+        name = GroupName(CompositePodGroup.__name__, group.parent_key)
+    return MissingGroup(*min(path[path.index(name) :]), is_circular=True)
 
 
 def obstacle(tree: Tree, state: ClusterState) -> Obstacle | None:
@@ -308,7 +287,7 @@ class GroupVerdicts:
         """Returns the verdict on the root group of a member. Raises DeadlineExceeded."""
         return self.of_root(self.membership.root_of(pod))
 
-    def of_root(self, root: PodGroup | CompositePodGroup | MissingGroup) -> GroupVerdict:
+    def of_root(self, root: Root) -> GroupVerdict:
         """Returns the verdict on a root group; `root` may name a group that does not exist. Raises DeadlineExceeded."""
         name = _name_of(root)
         if name in self._late:
@@ -321,7 +300,7 @@ class GroupVerdicts:
                 raise
         return self._verdicts[name]
 
-    def _decided(self, root: PodGroup | CompositePodGroup | MissingGroup) -> GroupVerdict:
+    def _decided(self, root: Root) -> GroupVerdict:
         if not isinstance(root, MissingGroup):
             return verdict_on(self._state, self.membership.tree(root))
         failures = {info.uid: root.obstacle.text for info in self.membership.waiting_for(root)}
@@ -357,39 +336,34 @@ class GroupPlacement:
     victims: Sequence[PodInfo] = ()
 
 
-class GroupMembers:
-    """The waiting members of a root group, in the order in which they are tried, and their tree of groups.
+def group_placement(state: ClusterState, root: GroupName, waiting: Sequence[PodInfo], engine: Engine) -> GroupPlacement:
+    """Returns the outcome for each waiting member of a root group without placing it.
 
-    Attributes:
-        obstacle: the reason why schedulers do not try the group; None if there is no such reason.
+    Args:
+        waiting: the members in the order in which they are tried.
     """
+    group = root_above(state.objects, root)
+    if isinstance(group, MissingGroup):
+        return _untried(waiting, group.obstacle)
+    tree = Membership(state).tree(group)
+    if (reason := obstacle(tree, state)) is not None:
+        return _untried(waiting, reason)
+    decision = engine.decide_group(_in_order(tree, waiting))
+    preemption = engine.preempt_for_group(decision)
+    outcome = GroupPlacement(_RESULTS[decision.status], victims=preemption.victims)
+    by_leaf = leaf_decisions(decision)
+    rejection = common_rejection(by_leaf)
+    for leaf in by_leaf:
+        failures = member_failures(leaf, preemption, rejection)
+        outcome.failures |= failures
+        details = {uid: member.detail for uid, member in leaf.members.items() if uid not in failures}
+        outcome.placed |= {uid: detail for uid, detail in details.items() if isinstance(detail, Chosen)}
+    return outcome
 
-    def __init__(self, state: ClusterState, root: GroupName, waiting: Sequence[PodInfo]) -> None:
-        self._state = state
-        group = group_named(state.objects, root)
-        self._tree: Tree | None = None
-        if isinstance(group, MissingGroup):
-            self.obstacle: str | None = group.obstacle.text
-            return
-        whole = Membership(state).tree(group)
-        reason = obstacle(whole, state)
-        self.obstacle = None if reason is None else reason.text
-        self._tree = _in_order(whole, waiting)
 
-    def decide(self, engine: Engine) -> GroupPlacement:
-        """Returns the outcome for each member without placing it. Call it only if `obstacle` is None."""
-        assert self._tree is not None
-        decision = engine.decide_group(self._tree)
-        preemption = engine.preempt_for_group(decision)
-        outcome = GroupPlacement(_RESULTS[decision.status], victims=preemption.victims)
-        by_leaf = leaf_decisions(decision)
-        rejection = common_rejection(by_leaf)
-        for leaf in by_leaf:
-            failures = member_failures(leaf, preemption, rejection)
-            outcome.failures |= failures
-            details = {uid: member.detail for uid, member in leaf.members.items() if uid not in failures}
-            outcome.placed |= {uid: detail for uid, detail in details.items() if isinstance(detail, Chosen)}
-        return outcome
+def _untried(waiting: Sequence[PodInfo], reason: Obstacle) -> GroupPlacement:
+    failure = Failure(reason.text, BY_GANG, nominated_node=Nominating.KEEP)
+    return GroupPlacement(GroupOutcome.REJECTED, failures={info.uid: failure for info in waiting})
 
 
 def _in_order(tree: Tree, waiting: Sequence[PodInfo]) -> Tree:

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from extender.engine import Engine
 from extender.engine.decision import Chosen, Failure
-from extender.engine.group_members import BY_GANG
 from extender.framework.cluster_events import ASSIGNED_POD_ADD, ASSIGNED_POD_DELETE, Change, node_events
 from extender.framework.profile import PreEnqueueRules
 from extender.framework.topology import ZONE
@@ -25,14 +24,14 @@ from extender.model.workloads import PodDisruptionBudget
 from extender.offline import remarks
 from extender.offline.answers import Documented
 from extender.offline.claims import missing_templates, release, reserve, with_claims
-from extender.offline.groups import GroupMembers, root_name
+from extender.offline.groups import group_placement, root_name
 from extender.offline.nodes import chosen_devices
 from extender.offline.replicas import is_node_lost, is_of_running_job, is_ready, recreates, was_disrupted
 from extender.offline.state import ClusterState
 from extender.offline.what_if import budgets
 from extender.offline.workloads import in_order
 from extender.plugins.registry import INTERESTS, users_rules
-from extender.queue.entries import GroupOutcome, QueuedGroup, QueuedPod
+from extender.queue.entries import QueuedGroup, QueuedPod
 from extender.queue.heaps import Backoff
 from extender.queue.priority_queue import PriorityQueue
 from extender.runtime.clock import ManualClock, known_so_far
@@ -327,13 +326,7 @@ class Simulation:
     def _try_group(self, queued: QueuedGroup) -> None:
         """Places the waiting members of a root group together; places none if too few of them fit."""
         waiting = queued.in_order()
-        members = GroupMembers(self.state, queued.root, [pod.info for pod in waiting])
-        if (obstacle := members.obstacle) is not None:
-            for pod in waiting:
-                self._refuse(pod, Failure(obstacle, BY_GANG, nominated_node=Nominating.KEEP))
-            self._queue.finish_group(queued, GroupOutcome.REJECTED)
-            return
-        outcome = members.decide(self._engine)
+        outcome = group_placement(self.state, queued.root, [pod.info for pod in waiting], self._engine)
         for pod in waiting:
             chosen = outcome.placed.get(pod.uid)
             if chosen is not None:
