@@ -404,19 +404,7 @@ def from_digits(text: str) -> list[int]:
 
 def elements(line: Line) -> int:
     """Returns the number of list and dict entries in a line, because each takes memory beyond its text."""
-    match line:
-        case NodesLine():
-            return len(line.names)
-        case CallLine():
-            return len(line.outside) + len(line.refused) + len(line.unresolvable)
-        case AttemptLine():
-            return len(line.draws) + len(line.plugins) + len(line.victims)
-        case GroupLine():
-            return len(line.draws) + len(line.placed) + len(line.victims)
-        case PlanLine():
-            return len(line.draws) + len(line.placed)
-        case _:
-            return 0
+    return sum(len(value) for value in msgspec.structs.astuple(line) if isinstance(value, list | dict))
 
 
 _WHOLE = tuple(WHOLE.values())

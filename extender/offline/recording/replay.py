@@ -39,6 +39,7 @@ from extender.recording.lines import (
 )
 from extender.runtime.clock import LATE, known_so_far
 from extender.runtime.text import MOST_ROWS, Cells, aligned, counted, listed, printable, section
+from extender.table.features import FeatureGates
 from extender.verbs.bind import UNFIT
 from extender.verbs.group_planning import OTHER_NODE
 from extender.verbs.verb import DECIDED
@@ -294,13 +295,11 @@ def _differing(before: Refusal | None, after: Refusal | None) -> str | None:
 
 def _points(pod: Pod, node: str, first: World, second: World, names: Sequence[str]) -> str | None:
     """Returns how much `second` changes each plugin's score of the node, such as "NodeResourcesFit +40"."""
-    if first is second:
-        return None
-    before, after = first.scores(pod, names), second.scores(pod, names)
-    plugins = dict.fromkeys((*before, *after))
-    return _listed(
-        {plugin: after.get(plugin, {}).get(node, 0) - before.get(plugin, {}).get(node, 0) for plugin in plugins}
-    )
+
+    def points(world: World) -> Mapping[str, int]:
+        return {plugin: on.get(node, 0) for plugin, on in world.scores(pod, names).items()}
+
+    return _gained(points, first, second)
 
 
 def _preferring(pod: Pod, before: str, after: str, first: World, second: World) -> str | None:
@@ -308,18 +307,20 @@ def _preferring(pod: Pod, before: str, after: str, first: World, second: World) 
 
     "NodeResourcesFit +40" means that the plugin's score for `after`, minus its score for `before`, grows by 40.
     """
-    if first is second:
-        return None
 
-    def leads(world: World) -> Mapping[str, int]:
+    def lead(world: World) -> Mapping[str, int]:
         return {plugin: on.get(after, 0) - on.get(before, 0) for plugin, on in world.scores(pod).items()}
 
-    old, new = leads(first), leads(second)
-    return _listed({plugin: new.get(plugin, 0) - old.get(plugin, 0) for plugin in dict.fromkeys((*old, *new))})
+    return _gained(lead, first, second)
 
 
-def _listed(points: Mapping[str, int]) -> str | None:
-    moved = sorted(((name, by) for name, by in points.items() if by), key=lambda pair: -abs(pair[1]))
+def _gained(points: Callable[[World], Mapping[str, int]], first: World, second: World) -> str | None:
+    """Returns how many points more `second` gives by each plugin, the greatest first; None if there is no change."""
+    if first is second:
+        return None
+    before, after = points(first), points(second)
+    gained = {name: after.get(name, 0) - before.get(name, 0) for name in (*before, *after)}
+    moved = sorted(((name, by) for name, by in gained.items() if by), key=lambda pair: -abs(pair[1]))
     return ", ".join(f"{name} {by:+}" for name, by in moved[:_MOST_PLUGINS]) or None
 
 
@@ -425,7 +426,12 @@ def replay(
         other = (other or own).with_gates(gates)
     first = World(own, recording.numbers)
     second = first.under(other) if other else first
-    causes = Causes(own, second) if gates is not None and policy is None else None
+
+    def under(features: FeatureGates) -> World:
+        return second.under(second.rules.with_features(features))
+
+    is_upgrade = gates is not None and policy is None
+    causes = Causes(own.profiles.features, second.rules.profiles.features, under) if is_upgrade else None
     again = _Replay(recording, first, second, causes)
     result = again.run(progress)
     if gates is None or other is None:
@@ -457,7 +463,7 @@ class _Replay:
         causes: finds the changes of Kubernetes behind the differences; None if no upgrade is checked.
     """
 
-    def __init__(self, recording: Recording, first: World, second: World, causes: Causes | None = None) -> None:
+    def __init__(self, recording: Recording, first: World, second: World, causes: Causes[World] | None = None) -> None:
         self._recording = recording
         self._first = first
         self._second = second

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
 from extender.engine import Decision
 from extender.framework.profile import Profiles
 from extender.offline.recording.replay import ChangedDecision, Difference, ReplayResult
-from extender.offline.recording.worlds import MOST_NAMES, SEVERAL, Consequence, counted_by_cause, single_changes
+from extender.offline.recording.worlds import MOST_NAMES, Causes, Consequence, counted_by_cause
 from extender.offline.state import ClusterState
 from extender.policy.policy import changes, upgraded
 from extender.preemption.candidates import Candidate
-from extender.runtime.text import MOST_ROWS, Cells, counted, cut, listed, printable
+from extender.runtime.text import MOST_ROWS, counted, listed, printable, section
 from extender.table.features import FeatureGates
 
 
@@ -70,15 +71,14 @@ def check(
     """
     before = state.profiles.features
     after = upgraded(before, target)
-    then, now = _under(state, before), _under(state, after)
-    single = dict(single_changes(before, after))
-    states: dict[str, ClusterState] = {}
+    under = cache(partial(_under, state))
+    then, now, causes = under(before), under(after), Causes(before, after, under)
     changed: list[ChangedPod] = []
     infos = list(state.infos.values())
     for number, info in enumerate(infos, 1):
         one, other = then.engine.decide(info.pod), now.engine.decide(info.pod)
         if _outcome(one) != _outcome(other):
-            cause = _cause(info.pod.key, _outcome(one), state, single, states)
+            cause = causes.of(partial(_differs, info.pod.key, _outcome(one)))
             changed.append(ChangedPod(info.pod.key, _shown(one), _shown(other), _what(one, other), cause))
         progress(number, len(infos))
     difference = changes(before, after)
@@ -95,11 +95,8 @@ def as_text(result: UpgradeResult, *, every: bool = False) -> Iterator[str]:
     yield f"{counted(result.judged, 'pod')} judged as if waiting: {differ}"
     yield from map(printable, result.sentences(None if every else MOST_NAMES))
     yield from (printable(f"note: {note}") for note in result.notes)
-    rows: list[Cells] = [("POD", "BEFORE", "AFTER", "CAUSE")]
-    rows += [(each.pod, each.before, each.after, each.cause) for each in result.changed]
-    if result.changed:
-        yield ""
-        yield from cut(rows, None if every else MOST_ROWS)
+    rows = [(each.pod, each.before, each.after, each.cause) for each in result.changed]
+    yield from section(("POD", "BEFORE", "AFTER", "CAUSE"), rows, None if every else MOST_ROWS)
 
 
 def _under(state: ClusterState, features: FeatureGates) -> ClusterState:
@@ -107,20 +104,8 @@ def _under(state: ClusterState, features: FeatureGates) -> ClusterState:
     return state.copy(Profiles(profiles.all, features, profiles.extenders, profiles.watch))
 
 
-def _cause(
-    key: str,
-    outcome: object,
-    state: ClusterState,
-    single: Mapping[str, FeatureGates],
-    states: dict[str, ClusterState],
-) -> str:
-    """Returns the single change without which the pod's decision would be as before; SEVERAL if there is none."""
-    for cause, features in single.items():
-        if cause not in states:
-            states[cause] = _under(state, features)
-        if _outcome(states[cause].engine.decide(states[cause].info(key).pod)) == outcome:
-            return cause
-    return SEVERAL
+def _differs(key: str, outcome: object, state: ClusterState) -> bool:
+    return _outcome(state.engine.decide(state.info(key).pod)) != outcome
 
 
 def _outcome(decision: Decision) -> object:

@@ -10,10 +10,10 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from random import Random
-from typing import NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -61,6 +61,7 @@ from extender.verbs.preempt import Preempt
 from extender.verbs.prioritize import Prioritize, Scale
 
 _Group = TypeVar("_Group", PodGroup, CompositePodGroup)
+_World = TypeVar("_World")
 _MOST_PLANS = 256
 
 
@@ -505,36 +506,26 @@ def counted_by_cause(changed: Iterable[tuple[Consequence, str]], most: int | Non
     return sentences
 
 
-class Causes:
-    """Finds out for the decisions of a recording which change of Kubernetes makes them differ.
-
-    Each change has a world that decides without it, on the objects of the world that has all changes.
+class Causes(Generic[_World]):
+    """Finds out for decisions which change of Kubernetes makes them differ.
 
     Args:
-        before: the rules of the recording.
-        after: the world of the other version.
+        under: returns what decides under these feature gates, such as a World; it is called once for each.
     """
 
-    def __init__(self, before: Rules, after: World) -> None:
-        features = single_changes(before.profiles.features, after.rules.profiles.features)
-        self._features = dict(features)
-        self._after = after
-        self._before = after.under(before)
-        self._worlds: dict[str, World] = {}
+    def __init__(self, before: FeatureGates, after: FeatureGates, under: Callable[[FeatureGates], _World]) -> None:
+        self._before = before
+        self._single = dict(single_changes(before, after))
+        self._under = cache(under)
 
-    def of(self, differs: Callable[[World], bool]) -> str:
-        """Returns the single change without which the decision would be as recorded; SEVERAL if there is none.
+    def of(self, differs: Callable[[_World], bool]) -> str:
+        """Returns the single change without which the decision would be as before; SEVERAL if there is none.
 
         It is OWN if the decision differs without any change. `differs` makes the decision again in a world.
         """
-        if differs(self._before):
+        if differs(self._under(self._before)):
             return OWN
-        for cause, features in self._features.items():
-            if cause not in self._worlds:
-                self._worlds[cause] = self._after.under(self._after.rules.with_features(features))
-            if not differs(self._worlds[cause]):
-                return cause
-        return SEVERAL
+        return next((cause for cause, features in self._single.items() if not differs(self._under(features))), SEVERAL)
 
 
 def single_changes(before: FeatureGates, after: FeatureGates) -> Iterator[tuple[str, FeatureGates]]:
