@@ -82,37 +82,30 @@ class WorkloadReplicas:
     related: Sequence[PodInfo]
     template: Pod
 
-    @property
-    def _numbered(self) -> tuple[str, int] | None:
-        """(base, first ordinal) of the names if they have ordinals, as in a StatefulSet; None for other names."""
-        base, _, first = self.template.name.rpartition("-")
-        owner = self.template.controller
-        is_numbered = is_of_stateful_set(self.template) and owner is not None and owner.name == base
-        number = whole_number(first) if is_numbered else None
-        return None if number is None else (base, number)
+    def _ordinal_names(self, count: int) -> dict[str, None] | None:
+        """Returns the names of `count` replicas if they have ordinals, as in a StatefulSet; None for other names."""
+        first = _ordinal(self.template)
+        if first is None:
+            return None
+        base = self.template.name.rpartition("-")[0]
+        return dict.fromkeys(f"{base}-{number}" for number in range(first, first + count))
 
     def surplus(self, count: int, now: datetime) -> list[PodInfo]:
         """Returns the pods that the controller deletes at `now` if there are to be `count`."""
-        if self._numbered is None:
-            order = deletion_order(self.pods, self.related, now)
-            return order[: max(len(order) - count, 0)]
-        kept = set(self._ordinal_names(count))
-        return [info for info in self.pods if info.pod.name not in kept]
+        kept = self._ordinal_names(count)
+        if kept is not None:
+            return [info for info in self.pods if info.pod.name not in kept]
+        order = deletion_order(self.pods, self.related, now)
+        return order[: max(len(order) - count, 0)]
 
     def missing(self, count: int, taken: Iterable[str]) -> list[str]:
         """Returns the names of the pods that the controller creates; `taken` are keys of pods that exist."""
-        keys = set(taken)
-        if self._numbered is not None:
-            names: Iterable[str] = self._ordinal_names(count)
+        keys, names = set(taken), self._ordinal_names(count)
+        if names is not None:
             return [name for name in names if f"{self.template.namespace}/{name}" not in keys]
-        names = (f"{self.template.name}-{number}" for number in itertools.count(1))
-        free = (name for name in names if f"{self.template.namespace}/{name}" not in keys)
+        numbered = (f"{self.template.name}-{number}" for number in itertools.count(1))
+        free = (name for name in numbered if f"{self.template.namespace}/{name}" not in keys)
         return list(itertools.islice(free, max(count - len(self.pods), 0)))
-
-    def _ordinal_names(self, count: int) -> list[str]:
-        assert self._numbered is not None
-        base, first = self._numbered
-        return [f"{base}-{number}" for number in range(first, first + count)]
 
 
 def replicas_of(state: ClusterState, target: str) -> WorkloadReplicas:
@@ -341,15 +334,17 @@ def _like(state: ClusterState, infos: Sequence[PodInfo]) -> Pod:
     If the cluster lacks the StatefulSet itself, the first ordinal is the lowest one of its pods.
     """
     pod = as_created(infos[-1].pod)
-    ordinals: list[int] = []
-    for info in infos:
-        base, _, ordinal = info.pod.name.rpartition("-")
-        owner = info.pod.controller
-        number = whole_number(ordinal)
-        if not is_of_stateful_set(info.pod) or owner is None or owner.name != base or number is None:
-            return pod
-        ordinals.append(number)
+    ordinals = [number for info in infos if (number := _ordinal(info.pod)) is not None]
+    if len(ordinals) < len(infos):
+        return pod
     name = pod.name.rpartition("-")[0]
     stateful_set = state.objects.get(StatefulSet, f"{pod.namespace}/{name}")
     first = min(ordinals) if stateful_set is None else stateful_set.first_ordinal
     return replica(pod, f"{name}-{first}", pod.uid)
+
+
+def _ordinal(pod: Pod) -> int | None:
+    """Returns the number at the end of the name of a StatefulSet's pod; None for other pods."""
+    base, _, ordinal = pod.name.rpartition("-")
+    is_numbered = is_of_stateful_set(pod) and pod.controller is not None and pod.controller.name == base
+    return whole_number(ordinal) if is_numbered else None

@@ -84,10 +84,6 @@ def gangs_of(state: ClusterState, pods: Mapping[str, Pod]) -> dict[str, PodGroup
     return {name: group for name, group in groups.items() if group and group.is_gang and group.parent_key is None}
 
 
-def counted_in(gang: PodGroup) -> str:
-    return f"its pods are counted in whole gangs of {gang.min_count}"
-
-
 def copy_of_gang(state: ClusterState, gang: PodGroup, infos: Sequence[PodInfo], number: int) -> Leaf:
     """Adds a copy of the PodGroup `gang` to the cluster; returns the copy with these pods as its waiting members."""
     name = f"{gang.name}-{number}"
@@ -206,7 +202,8 @@ def capacity(
     for name, each in admitted.items():
         each.notes += remarks_on(copied, [each.pod])
         if each.pod.group_key is not None:
-            each.notes.append(counted_in(gangs[name]) if name in gangs else ALONE)
+            whole = f"its pods are counted in whole gangs of {gangs[name].min_count}" if name in gangs else ALONE
+            each.notes.append(whole)
         if remarks.names_its_node(each.pod, copied):
             text = f"spec.nodeName binds it to {each.pod.node_name} without a scheduler"
             each.notes.append(f"{text}, so pods are counted only on that node")
@@ -329,12 +326,11 @@ def _accepting(state: ClusterState, info: PodInfo, counts: Mapping[str, int]) ->
 
 def _cut(counts: dict[str, int], most: int) -> dict[str, int]:
     """Returns the counts, limited to a total of `most`: the last counts are lowered or left out."""
-    remaining = most
     cut_counts: dict[str, int] = {}
     for name, count in counts.items():
-        if remaining > 0:
-            cut_counts[name] = min(count, remaining)
-            remaining -= cut_counts[name]
+        if most > 0:
+            cut_counts[name] = min(count, most)
+            most -= cut_counts[name]
     return cut_counts
 
 
@@ -345,7 +341,9 @@ def _filled(
     weights: Mapping[str, int],
     most: int,
 ) -> tuple[Mapping[str, Mapping[str, int]], list[str]]:
-    """Adds pods until no further pod fits, or until there are `most` pods.
+    """Adds pods in rounds until no further pod fits, or until there are `most` pods.
+
+    In each round, a template adds as many pods as its weight says.
 
     Returns how many pods of each template are on each node, and the templates of which more would fit.
     """
@@ -353,20 +351,6 @@ def _filled(
     if len(pods) == 1 and not gangs and _is_independent(first := next(iter(pods.values())), state):
         counts = _at_once(state, first, remaining)
         return dict.fromkeys(pods, counts), list(pods) if sum(counts.values()) == remaining else []
-    return _in_turns(simulation, pods, gangs, weights, most)
-
-
-def _in_turns(
-    simulation: Simulation,
-    pods: Mapping[str, Pod],
-    gangs: Mapping[str, PodGroup],
-    weights: Mapping[str, int],
-    most: int,
-) -> tuple[Mapping[str, Mapping[str, int]], list[str]]:
-    """Adds pods in rounds until none fits. In each round, a template adds as many pods as its weight says.
-
-    Returns how many pods of each template are on each node, and the templates of which more would fit.
-    """
     by_node: dict[str, Counter[str]] = {name: Counter() for name in pods}
     templates = {name: precomputed(pod) for name, pod in pods.items()}
     with_room = list(pods)

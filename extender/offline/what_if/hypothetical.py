@@ -124,7 +124,8 @@ def _simulated(state: ClusterState, request: SimulationRequest, workloads: Seque
     without_preemption = state.profiles.with_each(lambda profile: replace(profile, preemption=None))
     simulation = Simulation(state.copy(without_preemption))
     if request.only_templates:
-        _cordon_all(simulation.state)
+        for node in simulation.state.nodes():
+            simulation.state.add(with_fields(node, spec=with_fields(node.spec, unschedulable=True)))
     templates, notes = _add_templates(simulation.state, request)
     before = set(simulation.state.infos)
     scenario = Scenario(remove_nodes=request.remove_nodes, create=[(each, None) for each in workloads])
@@ -153,11 +154,6 @@ def _answer(simulation: Simulation, before: set[str], templates: Mapping[str, st
     ]
     complete = not (remaining or lost)
     return {"complete": complete, "placements": placements, "remaining": remaining, "lost": lost, "notes": notes}
-
-
-def _cordon_all(state: ClusterState) -> None:
-    for node in state.nodes():
-        state.add(with_fields(node, spec=with_fields(node.spec, unschedulable=True)))
 
 
 def _add_templates(state: ClusterState, request: SimulationRequest) -> tuple[dict[str, str], list[str]]:

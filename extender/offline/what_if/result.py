@@ -19,7 +19,6 @@ from extender.offline import rendering
 from extender.offline.answers import Documented, frame
 from extender.offline.nodes import LeftOver, all_nodes, left_over, names
 from extender.offline.remarks import remarks_on
-from extender.offline.state import Amounts as Quantities
 from extender.offline.state import ClusterState
 from extender.offline.what_if.budgets import NOT_ALLOWED
 from extender.offline.what_if.scenario import Scenario, apply
@@ -138,17 +137,14 @@ def balance_of(state: ClusterState) -> Balance:
         {name: _share(requested[name].sum(), allocatable[name].sum()) for name in _MEASURED},
         {name: _deviation(requested[name], allocatable[name]) for name in _MEASURED},
         {name: _deviation(_by_zone(zones, requested[name]), _by_zone(zones, allocatable[name])) for name in _MEASURED},
-        _fragmentation(resources),
+        fragmentation_of(state),
         dict(sorted(by_node.items())),
     )
 
 
 def fragmentation_of(state: ClusterState) -> dict[str, float]:
     """Returns the share of the free resources that is on nodes without room for one more pod of average size."""
-    return _fragmentation(state.resources())
-
-
-def _fragmentation(resources: Mapping[str, tuple[Quantities, Quantities]]) -> dict[str, float]:
+    resources = state.resources()
     allocatable_pods, placed_pods = resources["pods"]
     pods = max(int(placed_pods.sum()), 1)
     full = allocatable_pods - placed_pods < 1

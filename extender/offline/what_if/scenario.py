@@ -76,11 +76,8 @@ def apply(scenario: Scenario, simulation: Simulation) -> list[str]:
     for target, count in scenario.scale:
         simulation.add(_scaled(simulation, target, _checked_count(target, count), notes))
     created: dict[str, str] = {}
-    for template_or_manifest, replicas in scenario.create:
-        if isinstance(template_or_manifest, Workload):
-            workload = template_or_manifest
-        else:
-            workload = required_workload(template_or_manifest)
+    for each, replicas in scenario.create:
+        workload = each if isinstance(each, Workload) else required_workload(each)
         new = created_pods(state, workload, replicas, notes)
         check_names(new, workload.source, created, state)
         simulation.add(new)
@@ -198,10 +195,8 @@ def created_pods(state: ClusterState, workload: Workload, replicas: int | None, 
     first = state.admit(workload.manifest if count == 1 else workload.pod(names[0]))
     notes += [f"{workload.source}: {note}" for note in first.notes]
     if requested is None:
-        new = [PodInfo(daemon_on(name, first.pod)) for name in nodes_of_daemons(state, first.pod)]
-    else:
-        new = [PodInfo(first.pod)] if count == 1 else _replicas(first.pod, names)
-    return new
+        return [PodInfo(daemon_on(name, first.pod)) for name in nodes_of_daemons(state, first.pod)]
+    return [PodInfo(first.pod)] if count == 1 else _replicas(first.pod, names)
 
 
 def check_names(new: Sequence[PodInfo], source: str, created: dict[str, str], state: ClusterState) -> None:

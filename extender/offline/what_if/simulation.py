@@ -19,7 +19,7 @@ from extender.framework.profile import PreEnqueueRules
 from extender.framework.topology import ZONE
 from extender.model.meta import Condition
 from extender.model.node import Node
-from extender.model.pod import Pod, PodStatus
+from extender.model.pod import Pod
 from extender.model.workloads import PodDisruptionBudget
 from extender.offline import remarks
 from extender.offline.answers import Documented
@@ -29,7 +29,7 @@ from extender.offline.nodes import chosen_devices
 from extender.offline.replicas import is_node_lost, is_of_running_job, is_ready, recreates, was_disrupted
 from extender.offline.state import ClusterState
 from extender.offline.what_if import budgets
-from extender.offline.workloads import in_order
+from extender.offline.workloads import as_created, in_order
 from extender.plugins.registry import INTERESTS, users_rules
 from extender.queue.entries import QueuedGroup, QueuedPod
 from extender.queue.heaps import Backoff
@@ -155,8 +155,9 @@ class Simulation:
 
     def add(self, infos: Iterable[PodInfo]) -> None:
         """Adds pods to the queue. Pods of equal priority are tried in the order in which they were added."""
-        for without_claims in infos:
-            info = self._with_claims(without_claims)
+        for info in infos:
+            pod = info.pod if info.pod.terminating else with_claims(self.state, info.pod)
+            info = info if pod is info.pod else twin(info, pod)
             self._to_place += 1
             if info.pod.node_name:
                 self._bind_directly(info)
@@ -292,11 +293,6 @@ class Simulation:
         self._take_off(info)
         self.log.reasons.pop(info.pod.key, None)
 
-    def _with_claims(self, info: PodInfo) -> PodInfo:
-        """Creates the pod's missing claims as controllers would; returns the pod with the claims' names set."""
-        pod = info.pod if info.pod.terminating else with_claims(self.state, info.pod)
-        return info if pod is info.pod else twin(info, pod)
-
     def _take_off(self, info: PodInfo) -> None:
         """Removes the pod and its claims, and moves the pods that may now fit to the active queue."""
         pod = self.state.infos.get(info.pod.key, info).pod
@@ -395,10 +391,9 @@ class Simulation:
         """Returns the pod that the controller creates for an evicted pod: without a node, a status or the old UID."""
         self._recreated += 1
         labels = {key: value for key, value in pod.labels.items() if key not in (ZONE, REGION)}
-        metadata = replace(
-            pod.metadata, uid=f"{pod.uid}~{self._recreated}", labels=labels or None, deletion_timestamp=None
-        )
-        return replace(pod.placed_on(""), metadata=metadata, status=PodStatus())
+        created = as_created(pod)
+        metadata = replace(created.metadata, uid=f"{pod.uid}~{self._recreated}", labels=labels or None)
+        return replace(created, metadata=metadata)
 
 
 def _are_replicas(one: PodInfo, other: PodInfo) -> bool:
