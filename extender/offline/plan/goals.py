@@ -338,13 +338,10 @@ class _Choice:
         if found.places_all and (self._best is None or len(found.moves) < len(self._best[1].moves)):
             self._best = chosen, found
         elif found.proof is not None and len(chosen) > 1:
-            self._look_at_each(chosen)
-
-    def _look_at_each(self, chosen: Sequence[str]) -> None:
-        """Finds the nodes that cannot be emptied even alone, because no set with such a node can be."""
-        for name in chosen:
-            if name not in self._hopeless:
-                self._hopeless[name] = self._find([name]).proof is not None
+            # No set with a node that cannot be emptied even alone can be.
+            for name in chosen:
+                if name not in self._hopeless:
+                    self._hopeless[name] = self._find([name]).proof is not None
 
     def _concluded(self, *, is_interrupted: bool) -> tuple[Sequence[str], Findings]:
         """Returns the best set, or the first one if there is no plan, with what is known about all sets."""

@@ -131,7 +131,8 @@ class Solver:
         """class -> the column of the number of its pods to place that have room."""
         self._fewest: dict[int, Ints] = {}
         """class whose arrivals are counted -> how many evictions make room for one of its pods: int64[node]."""
-        self._fits_all: bool | None = None
+        self.fits_all: bool | None = None
+        """False if it is proved that not all pods have room at once; None if that is not known."""
         self._is_relaxed = False
         self._start: NDArray[np.float64] | None = None
         self.most: list[int] = []
@@ -139,13 +140,8 @@ class Solver:
         most = UNREACHABLE - 1 if is_whole or most_moves is None else most_moves
         self._add_columns(most, is_whole=is_whole, places_all=places_all)
         rows = list(self._rows(most_moves))
-        rows.append(
-            (
-                dict.fromkeys(itertools.chain(*self._evictions.values()), 1.0),
-                0,
-                math.inf if most_moves is None else most_moves,
-            )
-        )
+        every_eviction = dict.fromkeys(itertools.chain(*self._evictions.values()), 1.0)
+        rows.append((every_eviction, 0, math.inf if most_moves is None else most_moves))
         self._levels: list[tuple[int, dict[int, float]]] = []
         """For each priority of the pods to place, from the highest: a row, and the columns of what is placed."""
         for level in levels:
@@ -341,11 +337,6 @@ class Solver:
         lp.a_matrix_.value_ = np.array(values, float)
         self._model.passModel(lp)
 
-    @property
-    def fits_all(self) -> bool | None:
-        """False if it is proved that not all pods have room at once; None if that is not known."""
-        return self._fits_all
-
     def solve(
         self,
         left_seconds: Callable[[], float],
@@ -362,12 +353,12 @@ class Solver:
             observe: called with solutions that place as much as possible, but not with the fewest evictions.
         """
         if not self._is_relaxed:
-            share = 1.0 if at_least is None or self._fits_all else _SHARE_OF_EVERYTHING
+            share = 1.0 if at_least is None or self.fits_all else _SHARE_OF_EVERYTHING
             found = self._cheapest(part_of(left_seconds, share))
             if isinstance(found, Solution) or (found is not None and share == 1.0):
-                self._fits_all = self._fits_all or isinstance(found, Solution) or None
+                self.fits_all = self.fits_all or isinstance(found, Solution) or None
                 return found
-            self._fits_all = None if found is not None else False
+            self.fits_all = None if found is not None else False
         if at_least is None:
             return None
         if not self._is_relaxed:

@@ -238,6 +238,7 @@ class PlanTrial:
     Attributes:
         moves: the moves so far.
         steps: what was asked for with each move.
+        held: the nodes that are cordoned for moves, as they were before.
     """
 
     def __init__(self, state: ClusterState, seed: int, now: datetime) -> None:
@@ -246,28 +247,18 @@ class PlanTrial:
         self.steps: list[DirectedMove] = []
         self._seed = seed
         self._now = now
-        self._held: dict[str, Node] = {}
-        """The nodes that are cordoned for moves, as they were before."""
+        self.held: dict[str, Node] = {}
         self._waiting = [info.pod.key for info in state.pending]
         """The pods without a node after the last move."""
 
-    def copy(self) -> PlanTrial:
-        return self.branch(self.state.copy())
-
-    def branch(self, state: ClusterState | None = None) -> PlanTrial:
-        """Returns a trial after the same moves, on this cluster or on a copy of it."""
+    def branch(self) -> PlanTrial:
+        """Returns a trial after the same moves, on the same cluster."""
         twin = copy(self)
-        twin.state = state or self.state
         twin.moves = list(self.moves)
         twin.steps = list(self.steps)
-        twin._held = dict(self._held)
+        twin.held = dict(self.held)
         twin._waiting = list(self._waiting)
         return twin
-
-    @property
-    def held(self) -> Sequence[str]:
-        """The nodes that are cordoned for moves."""
-        return list(self._held)
 
     def situation(self) -> object:
         """Returns all that decides what further moves do: where moved pods are, which pods wait, and what is cordoned.
@@ -277,7 +268,7 @@ class PlanTrial:
         infos = self.state.infos
         moved = frozenset((move.pod, infos[move.pod].pod.node_name) for move in self.moves)
         placed = frozenset((each.pod, each.node) for move in self.moves for each in move.placements)
-        return moved, placed, frozenset(self._held)
+        return moved, placed, frozenset(self.held)
 
     def evict(self, key: str, target: str | None = None) -> None:
         """Evicts the pod `namespace/name`, whose replacement the scheduler places.
@@ -298,16 +289,16 @@ class PlanTrial:
         self._hold(source)
         if (objection := budgets.objection(info.pod, self.state)) is not None:
             raise MoveRefused(f"pod {key}: {objection}")
-        uncordoned: Sequence[str] = [target] if target in self._held else ()
+        uncordoned: Sequence[str] = [target] if target in self.held else ()
         cordoned: dict[str, Node] = {}
         with self._scheduling(evictions=1) as simulation:
             simulation.evict(info, _CAUSE, recreated_by_user=info.pod.controller is None)
             if target is not None:
                 cordoned = self._cordon_others(key, target)
                 for name in uncordoned:
-                    simulation.update_node(self._held.pop(name))
+                    simulation.update_node(self.held.pop(name))
         if self.unplaced([key]) and target is None:
-            uncordoned = self._release([name for name in self._held if name != source])
+            uncordoned = self._release([name for name in self.held if name != source])
         if self.unplaced([key]):
             raise MoveRefused(f"pod {key} gets no node after its eviction: {simulation.log.reasons.get(key)}")
         placed_on = self.state.infos[key].pod.node_name
@@ -332,7 +323,7 @@ class PlanTrial:
         """
         engine, info = self.state.engine, self.state.infos[key]
         feasible = engine.feasible(info)
-        if target not in self._held and target not in feasible:
+        if target not in self.held and target not in feasible:
             raise MoveRefused(f"{target} cannot take pod {key}")
         others = [name for name in feasible if name != target]
         if others and engine.decide(info, feasible).best == [target]:
@@ -350,7 +341,7 @@ class PlanTrial:
         Raises:
             MoveRefused: the scheduler preempts a pod.
         """
-        released = self._release([name for name in self._held if name in names])
+        released = self._release([name for name in self.held if name in names])
         if released:
             last, placements = self.moves[-1], self._new_placements()
             self.moves[-1] = msgspec.structs.replace(
@@ -364,9 +355,9 @@ class PlanTrial:
         Raises:
             MoveRefused: the scheduler preempts a pod.
         """
-        if self.moves and not self._held:  # the end of the last move is the end of the plan
+        if self.moves and not self.held:  # the end of the last move is the end of the plan
             self.moves[-1] = msgspec.structs.replace(self.moves[-1], released=(), placements=())
-        self._release(list(self._held))
+        self._release(list(self.held))
         if created:
             with self._scheduling() as simulation:
                 simulation.add(created)
@@ -379,12 +370,12 @@ class PlanTrial:
         """Cordons the node, unless it is cordoned already."""
         node = self.state.node(name)
         if not node.spec.unschedulable:
-            self._held[name] = node
+            self.held[name] = node
             self.state.add(with_cordon(node, unschedulable=True))
 
     def _release(self, names: Sequence[str]) -> Sequence[str]:
         """Uncordons these nodes, which are held, and lets the scheduler place waiting pods there."""
-        self._uncordon({name: self._held.pop(name) for name in names})
+        self._uncordon({name: self.held.pop(name) for name in names})
         return names
 
     def _uncordon(self, nodes: Mapping[str, Node]) -> None:

@@ -153,7 +153,7 @@ def released(level: list[PlanTrial]) -> list[PlanTrial]:
     for trial in level:
         for size in range(1, len(trial.held) + 1):
             for names in combinations(trial.held, size):
-                after = trial.copy()
+                after = copied(trial)
                 with suppress(MoveRefused):
                     after.release(names)
                     if after.situation() not in found:
@@ -178,6 +178,13 @@ def with_more_targets(objects: list[Object], seed: int) -> tuple[list[Object], l
     return [*objects, *(pod.obj() for pod in more)], [TARGET, *(f"default/target-{n}" for n in range(len(more)))]
 
 
+def copied(trial: PlanTrial) -> PlanTrial:
+    """Returns a trial after the same moves, on a copy of its cluster."""
+    twin = trial.branch()
+    twin.state = trial.state.copy()
+    return twin
+
+
 def best_score(objects: list[Object], targets: list[str]) -> Score:
     """Returns the score of the best sequence of evictions."""
     base = base_of(objects)
@@ -189,7 +196,7 @@ def best_score(objects: list[Object], targets: list[str]) -> Score:
     reached = [PlanTrial(base, 0, NOW)]
     while reached and best.placed != everything:
         for trial in reached:
-            ended = trial.copy()
+            ended = copied(trial)
             with suppress(MoveRefused):
                 ended.finish(())
                 placed = [priorities[key] for key in set(targets) - set(ended.unplaced(targets))]
@@ -230,7 +237,7 @@ def _with(trial: PlanTrial, key: str, target: str | None) -> PlanTrial | None:
         return None
     if target is not None and not _has_room(trial, key, target):
         return None
-    after = trial.copy()
+    after = copied(trial)
     try:
         after.evict(key, target)
     except MoveRefused:
@@ -247,7 +254,7 @@ def _has_room(trial: PlanTrial, key: str, target: str) -> bool:
 
 
 def _ended(trial: PlanTrial, created: Sequence[PodInfo] = ()) -> PlanTrial | None:
-    ended = trial.copy()
+    ended = copied(trial)
     try:
         ended.finish(created)
     except MoveRefused:
