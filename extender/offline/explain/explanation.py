@@ -16,6 +16,7 @@ import numpy as np
 from extender.engine import Decision
 from extender.engine.decision import Chosen
 from extender.model.devices import ResourceClaim
+from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.model.pod_volumes import claims_of
 from extender.model.storage import PersistentVolumeClaim
@@ -43,7 +44,6 @@ from extender.offline.remarks import (
 )
 from extender.offline.state import ClusterState
 from extender.preemption.candidates import Candidate
-from extender.preemption.evaluator import Preemption
 from extender.runtime.clock import known_so_far
 from extender.runtime.text import aligned
 from extender.table import PodInfo
@@ -229,7 +229,9 @@ class Explanation:
         self.message = self.decision.message
         self.group = _group_of(pod, state, groups)
         if self.group is not None:
-            self.notes.append(_membership_note(self.group))
+            is_success = self.group.decision is not None and self.group.decision.is_success
+            outcome = "which would be scheduled now" if is_success else self.group.text
+            self.notes.append(f"it is scheduled with {self.group.kind} {self.group.key}: {outcome}")
             self.message = self.group.failures.get(pod.uid, self.message)
         if state.nodes_unread:
             self.message = own_message(pod) or "no verdict: no scheduler has written one into the pod's conditions"
@@ -284,14 +286,44 @@ class Explanation:
     def waterfall(self) -> Waterfall | None:
         """The scores of the two best nodes, plugin by plugin; None if scores do not decide.
 
-        Scores do not decide if no node fits, or if the pod can run on its nominated node.
+        Scores do not decide if no node fits, or if the pod can run on its nominated node. Among nodes with the same
+        total, the first by name is the winner. The runner-up is the best node with a lower total.
         """
-        return waterfall(self.decision)
+        decision = self.decision
+        if not decision.feasible or decision.nominated is not None:
+            return None
+        totals = decision.total.tolist()
+        order = sorted(range(len(totals)), key=lambda position: (-totals[position], decision.feasible[position]))
+        best = order[0]
+        lower = [position for position in order if totals[position] < totals[best]]
+        second = lower[0] if lower else None
+        lines = {}
+        for name, score in decision.scores.items():
+            winner, runner_up = int(score.weighted[best]), 0 if second is None else int(score.weighted[second])
+            lines[name] = ScoreLine(score.weight, winner, runner_up, winner - runner_up)
+        return Waterfall(
+            decision.feasible[best],
+            totals[best],
+            len(order) - len(lower),
+            None if second is None else decision.feasible[second],
+            None if second is None else totals[second],
+            dict(sorted(lines.items(), key=lambda item: (-abs(item[1].difference), item[0]))),
+        )
 
     @cached_property
     def preemption_decided_by(self) -> str:
         """The reason why preemption chose its node over the others; empty if there was no choice."""
-        return decided_by(self.decision.preemption) if self.decision.preemption else ""
+        preemption = self.decision.preemption
+        if preemption is None or preemption.nominated_node is None or len(preemption.candidates) < 2:
+            return ""
+        remaining, reason = list(preemption.candidates.values()), _EQUAL
+        for rule, cost in _RULES:
+            lowest = min(map(cost, remaining))
+            cheapest = [candidate for candidate in remaining if cost(candidate) == lowest]
+            if len(cheapest) < len(remaining):
+                reason = rule
+            remaining = cheapest
+        return reason
 
     def on_node(self, name: str) -> list[FilterVerdict]:
         """Returns every filter's verdict about the node, not only the first refusal. Raises UnknownNode."""
@@ -331,13 +363,23 @@ class Explanation:
             scores=weighted_scores(decision),
             total=totals(decision),
             waterfall=self.waterfall,
-            preemption=preemption(decision, self.preemption_decided_by),
+            preemption=self._preemption_outcome(),
             changes=[change_document(change) for change in self.changes] if changes else [],
             devices=chosen_devices(self.decision.outcome),
             plan=self.plan if changes else None,
             moves=moves.enough if moves else None,
             least_moves=moves.least if moves else None,
         ).to_dict()
+
+    def _preemption_outcome(self) -> PreemptionOutcome:
+        result = self.decision.preemption
+        candidates = result.candidates if result else {}
+        return PreemptionOutcome(
+            {node: PreemptionCandidate(victims(each), each.num_pdb_violations) for node, each in candidates.items()},
+            result.nominated_node if result else None,
+            self.preemption_decided_by,
+            result.reason if result else "",
+        )
 
     def to_frame(self) -> pd.DataFrame:
         """Returns a DataFrame with a row for each node: node, fits, total, plugin, reasons, and scores.PLUGIN.
@@ -346,20 +388,14 @@ class Explanation:
         """
         decision = self.decision
         total, scores = totals(decision), weighted_scores(decision)
+        columns = ("node", "fits", "total", "plugin", "reasons", "scores")
         rows = []
         for name in decision.nodes:
             refusal = decision.refusals.get(name)
-            rows.append(
-                {
-                    "node": name,
-                    "fits": name in total,
-                    "total": total.get(name),
-                    "plugin": refusal.plugin if refusal else None,
-                    "reasons": "; ".join(refusal.reasons) if refusal else None,
-                    "scores": scores.get(name, {}),
-                }
-            )
-        return frame(rows, ("node", "fits", "total", "plugin", "reasons"))
+            refused = (refusal.plugin, "; ".join(refusal.reasons)) if refusal else (None, None)
+            cells = (name, name in total, total.get(name), *refused, scores.get(name, {}))
+            rows.append(dict(zip(columns, cells, strict=True)))
+        return frame(rows, columns[:-1])
 
     def _repr_html_(self) -> str:
         condition = written_about(self.pod, self._state)
@@ -397,11 +433,6 @@ def _group_of(pod: Pod, state: ClusterState, groups: GroupVerdicts | None) -> Gr
     if pod.group_key is None or not is_waiting or state.nodes_unread:
         return None
     return (groups or GroupVerdicts(state)).of(pod)
-
-
-def _membership_note(group: GroupVerdict) -> str:
-    outcome = "which would be scheduled now" if group.decision and group.decision.is_success else group.text
-    return f"it is scheduled with {group.kind} {group.key}: {outcome}"
 
 
 def status_notes(pod: Pod, state: ClusterState) -> tuple[list[str], bool]:
@@ -445,18 +476,15 @@ def _missing_claim_kinds(pod: Pod, state: ClusterState) -> Iterator[str]:
 
     Such claims may exist in reality, but not in the file from which the cluster was read.
     """
-    if claims_of(pod) and not state.objects.all(PersistentVolumeClaim):
-        yield _missing("PersistentVolumeClaims", "pv,pvc,sc")
-    if pod.spec.resource_claims and not state.objects.all(ResourceClaim):
-        kinds = "resourceclaims,resourceclaimtemplates,resourceslices,deviceclasses"
-        yield _missing("ResourceClaims", kinds)
-
-
-def _missing(kind: str, resources: str) -> str:
-    return (
-        f"there are no {kind} in this cluster; if it was read from a file, add {resources} to the `kubectl get` that"
-        " writes it"
+    devices = "resourceclaims,resourceclaimtemplates,resourceslices,deviceclasses"
+    kinds: Sequence[tuple[object, type[Object], str]] = (
+        (claims_of(pod), PersistentVolumeClaim, "pv,pvc,sc"),
+        (pod.spec.resource_claims, ResourceClaim, devices),
     )
+    for used, kind, resources in kinds:
+        if used and not state.objects.all(kind):
+            text = f"there are no {kind.__name__}s in this cluster; if it was read from a file, add {resources} to the"
+            yield f"{text} `kubectl get` that writes it"
 
 
 def own_message(pod: Pod) -> str:
@@ -524,17 +552,6 @@ def totals(decision: Decision) -> dict[str, int]:
     return dict(zip(decision.feasible, decision.total.tolist(), strict=True))
 
 
-def preemption(decision: Decision, chosen_because: str = "") -> PreemptionOutcome:
-    result = decision.preemption
-    candidates = result.candidates if result else {}
-    return PreemptionOutcome(
-        {node: PreemptionCandidate(victims(each), each.num_pdb_violations) for node, each in candidates.items()},
-        result.nominated_node if result else None,
-        chosen_because,
-        result.reason if result else "",
-    )
-
-
 def victims(candidate: Candidate) -> list[str]:
     """Returns the keys of the pods that preemption would evict, the most important first."""
     return [victim.pod.key for victim in candidate.victims]
@@ -546,14 +563,10 @@ def may_help(state: ClusterState, pod: Pod, changes: Sequence[SuggestedChange]) 
     A plan may still have to keep these pods, because of a budget or an annotation for example.
     """
     for change in changes:
-        victims = [state.infos[key] for key in change.removed]
-        if victims and all(_is_recreated(info.pod) for info in victims):
+        victims = [state.infos[key].pod for key in change.removed]
+        if victims and all(pod.node_name and pod.controller and not pod.terminating for pod in victims):
             return _has_room_in_total(state, PodInfo(pod))
     return False
-
-
-def _is_recreated(pod: Pod) -> bool:
-    return bool(pod.node_name) and pod.controller is not None and not pod.terminating
 
 
 def _has_room_in_total(state: ClusterState, info: PodInfo) -> bool:
@@ -601,33 +614,6 @@ class Waterfall(Documented, frozen=True):
     plugins: Mapping[str, ScoreLine]
 
 
-def waterfall(decision: Decision) -> Waterfall | None:
-    """Compares the scores of the two best nodes; returns None if scores do not decide.
-
-    Scores do not decide if no node fits, or if the pod can run on its nominated node. Among nodes with the same total,
-    the first by name is the winner. The runner-up is the best node with a lower total.
-    """
-    if not decision.feasible or decision.nominated is not None:
-        return None
-    totals = decision.total.tolist()
-    order = sorted(range(len(totals)), key=lambda position: (-totals[position], decision.feasible[position]))
-    best = order[0]
-    lower = [position for position in order if totals[position] < totals[best]]
-    second = lower[0] if lower else None
-    lines = {}
-    for name, score in decision.scores.items():
-        winner, runner_up = int(score.weighted[best]), 0 if second is None else int(score.weighted[second])
-        lines[name] = ScoreLine(score.weight, winner, runner_up, winner - runner_up)
-    return Waterfall(
-        decision.feasible[best],
-        totals[best],
-        len(order) - len(lower),
-        None if second is None else decision.feasible[second],
-        None if second is None else totals[second],
-        dict(sorted(lines.items(), key=lambda item: (-abs(item[1].difference), item[0]))),
-    )
-
-
 # The (reason, cost) of each rule, in the order of upstream pickOneNodeForPreemption. The lowest cost wins.
 _RULES: Sequence[tuple[str, Callable[[Candidate], float]]] = (
     ("it violates the fewest PodDisruptionBudgets", lambda candidate: candidate.num_pdb_violations),
@@ -640,20 +626,3 @@ _RULES: Sequence[tuple[str, Callable[[Candidate], float]]] = (
     ("its most important victim started last", lambda candidate: -candidate.victims[0].started_seconds),
 )
 _EQUAL = "it comes first among equal nodes"
-
-
-def decided_by(preemption: Preemption) -> str:
-    """Returns the reason why preemption chose its node; empty if there was no other candidate."""
-    remaining = list(preemption.candidates.values())
-    if preemption.nominated_node is None or len(remaining) < 2:
-        return ""
-    reason = _EQUAL
-    for rule, cost in _RULES:
-        costs = [cost(candidate) for candidate in remaining]
-        cheapest = [each for each, its_cost in zip(remaining, costs, strict=True) if its_cost == min(costs)]
-        if len(cheapest) < len(remaining):
-            reason = rule
-        remaining = cheapest
-        if len(remaining) == 1:
-            break
-    return reason
