@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeVar
 
 from msgspec import structs
@@ -177,7 +178,8 @@ def _lower_group_minimum(state: ClusterState, tree: Tree) -> SuggestedChange | N
     """Suggests the largest minGroupCount with which a group of groups is scheduled."""
     if not isinstance(tree, Composite) or not tree.group.is_gang:
         return None
-    before, count = tree.group.min_count, child_groups_that_fit(state, tree)
+    fitting = [decision for decision in decide_children(state, tree).children.values() if decision.is_success]
+    before, count = tree.group.min_count, len(fitting)
     if not 0 < count < before:
         return None
     group = with_group_minimum(tree.group, count)
@@ -186,11 +188,6 @@ def _lower_group_minimum(state: ClusterState, tree: Tree) -> SuggestedChange | N
         return None
     text = f"lower minGroupCount from {before} to {count}; {counted(before - count, 'child group')} would keep waiting"
     return SuggestedChange("min-count", text, before - count, _nodes(decision), set_objects=(group,))
-
-
-def child_groups_that_fit(state: ClusterState, tree: Composite) -> int:
-    """Returns how many child groups would be scheduled if the group had no minimum of child groups."""
-    return sum(decision.is_success for decision in decide_children(state, tree).children.values())
 
 
 def decide_children(state: ClusterState, tree: Composite) -> GroupDecision:
@@ -366,20 +363,15 @@ def _next_step(
     wanted = {**labels, **refused.domains}
     with state.engine.suppose(objects=reserved, place=before):
         found = search(state, _asking(pod, wanted))
-    if found is not None and not _placed_members(state, tree).isdisjoint(found.removed):
+    scheduled = set(scheduled_members(tree))
+    if found is None or any(state.infos[key].uid in scheduled for key in found.removed):
         return None
-    if found is not None and found.pod is not None:
+    if found.pod is not None:
         changed = found.pod.with_spec(node_selector=_own_selector(found.pod, pod, wanted))
         if changed.spec == pod.spec:  # nothing changed except labels that `_asking` had added
             return None
         found = replace(found, pod=changed)
-    return None if found is None else (found, pod)
-
-
-def _placed_members(state: ClusterState, tree: Tree) -> set[str]:
-    """Returns the keys of the members that have a node."""
-    scheduled = set(scheduled_members(tree))
-    return {key for key, info in state.infos.items() if info.uid in scheduled}
+    return found, pod
 
 
 def _own_selector(changed: Pod, pod: Pod, labels: Mapping[str, str]) -> dict[str, str] | None:
@@ -493,7 +485,7 @@ def obstacle_changes(
 ) -> list[SuggestedChange]:
     """Returns the changes that admit all waiting members of a group that no scheduler tries, the smallest first."""
     changes = [
-        change for fix in _FIXES[reason.code](tree, state) for change in _completed(state, fix, most_obstacles - 1)
+        change for fix in _fixes(reason.code, tree, state) for change in _completed(state, fix, most_obstacles - 1)
     ]
     return sorted(changes, key=lambda change: change.size)
 
@@ -503,7 +495,7 @@ def _completed(state: ClusterState, fix: _Fix, most_obstacles: int) -> list[Sugg
     with state.engine.suppose(objects=[obj for obj in fix.change.set_objects if not isinstance(obj, Pod)]):
         verdict = verdict_on(state, fix.tree)
         if verdict.fits and verdict.decision is not None:
-            return [replace(fix.change, nodes=sorted(set(verdict.decision.placed.values())))]
+            return [replace(fix.change, nodes=_nodes(verdict.decision))]
         further: list[SuggestedChange] = []
         if verdict.obstacle is None:
             further = group_changes(state, fix.tree)
@@ -515,15 +507,23 @@ def _completed(state: ClusterState, fix: _Fix, most_obstacles: int) -> list[Sugg
 # ---- one function for each obstacle
 
 
-def _without_gates(tree: Tree, _state: ClusterState) -> Iterator[_Fix]:
+def _fixes(code: CauseCode, tree: Tree, state: ClusterState) -> Iterator[_Fix]:
+    """Yields changes that remove an obstacle; none for a tree with too many levels, which must be built differently."""
+    match code:
+        case CauseCode.GATED:
+            yield _without_gates(tree)
+        case CauseCode.SHORT_OF_PODS:
+            yield from _with_enough_pods(tree, state)
+        case CauseCode.DIFFERENT_MEMBERS:
+            yield _with_equal_members(tree, state)
+
+
+def _without_gates(tree: Tree) -> _Fix:
     gated = [info.pod for info in waiting_members(tree) if info.pod.spec.scheduling_gates]
     gates = sorted({gate.name for pod in gated for gate in pod.spec.scheduling_gates or ()})
     opened = with_members(tree, lambda pod: pod.with_spec(scheduling_gates=None) if pod.spec.scheduling_gates else pod)
     text = f"remove the scheduling gate {', '.join(gates)} from {counted(len(gated), 'member')}"
-    yield _Fix(
-        SuggestedChange("scheduling-gates", text, 1, (), members=changed_members(tree, opened)),
-        opened,
-    )
+    return _Fix(SuggestedChange("scheduling-gates", text, 1, (), members=changed_members(tree, opened)), opened)
 
 
 def _with_enough_pods(tree: Tree, state: ClusterState) -> Iterator[_Fix]:
@@ -535,27 +535,21 @@ def _with_enough_pods(tree: Tree, state: ClusterState) -> Iterator[_Fix]:
     are_few = sum(map(lacks_pods, leaves(tree))) <= _MOST_NEW_PODS  # because each new pod is built and placed
     for repair in (_minimum_as_created, _more_pods) if are_few else (_minimum_as_created,):
         steps: list[SuggestedChange] = []
-        repaired = with_leaves(tree, _repairing(repair, steps))
+        repaired = with_leaves(tree, partial(_repaired, repair, steps))
         if steps and obstacle(repaired, state) != obstacle(tree, state):
             yield _Fix(joined(steps), repaired)
 
 
-def _repairing(
-    repair: Callable[[Leaf], tuple[Leaf, SuggestedChange]], steps: list[SuggestedChange]
-) -> Callable[[Leaf], Leaf]:
-    """Returns a function that applies `repair` to a gang with too few pods, and adds the change to `steps`.
+def _repaired(repair: Callable[[Leaf], tuple[Leaf, SuggestedChange]], steps: list[SuggestedChange], leaf: Leaf) -> Leaf:
+    """Applies `repair` to a gang with too few pods, and adds the change to `steps`.
 
-    The function returns all other groups unchanged, and also gangs without any pods.
+    Returns all other groups unchanged, and also gangs without any pods.
     """
-
-    def repaired(leaf: Leaf) -> Leaf:
-        if not lacks_pods(leaf) or not (leaf.waiting or leaf.scheduled):
-            return leaf
-        changed, step = repair(leaf)
-        steps.append(step)
-        return changed
-
-    return repaired
+    if not lacks_pods(leaf) or not (leaf.waiting or leaf.scheduled):
+        return leaf
+    changed, step = repair(leaf)
+    steps.append(step)
+    return changed
 
 
 def _minimum_as_created(leaf: Leaf) -> tuple[Leaf, SuggestedChange]:
@@ -579,7 +573,7 @@ def _more_pods(leaf: Leaf) -> tuple[Leaf, SuggestedChange]:
     return replace(leaf, waiting=[*leaf.waiting, *map(PodInfo, more)]), change
 
 
-def _with_equal_members(tree: Tree, state: ClusterState) -> Iterator[_Fix]:
+def _with_equal_members(tree: Tree, state: ClusterState) -> _Fix:
     """Suggests recreating the members that differ from the rest of the group.
 
     All members get the group's priority, and the scheduler and preemption policy that most of them have. With the gate
@@ -593,46 +587,30 @@ def _with_equal_members(tree: Tree, state: ClusterState) -> Iterator[_Fix]:
         if state.profiles.features.pod_group_preemption_policy
         else _most_frequent(map(_preemption_policy, pods)),
     }
+    fields = {
+        "scheduler_name": wanted["schedulerName"],
+        "priority": wanted["priority"],
+        "priority_class_name": tree.group.spec.priority_class_name,
+        "preemption_policy": wanted["preemptionPolicy"],
+    }
     differing: set[str] = set()
 
     def equal(pod: Pod) -> Pod:
         own = (pod.spec.scheduler_name, pod.priority, _preemption_policy(pod))
         different = {name for (name, value), mine in zip(wanted.items(), own, strict=True) if value != mine}
         differing.update(different)
-        return _with_fields(pod, tree.group, wanted) if different else pod
+        return pod.with_spec(**fields) if different else pod
 
     changed = with_members(tree, equal)
     members = changed_members(tree, changed)
-    fields = " and ".join(f"{name} {value}" for name, value in wanted.items() if name in differing)
-    text = f"recreate {counted(len(members), 'member')} with {fields}"
-    yield _Fix(SuggestedChange("member-fields", text, len(members), (), members=members), changed)
+    values = " and ".join(f"{name} {value}" for name, value in wanted.items() if name in differing)
+    text = f"recreate {counted(len(members), 'member')} with {values}"
+    return _Fix(SuggestedChange("member-fields", text, len(members), (), members=members), changed)
 
 
 def _preemption_policy(pod: Pod) -> str:
     return preemption_policy(pod.spec.preemption_policy)
 
 
-def _with_fields(pod: Pod, group: PodGroup | CompositePodGroup, fields: Mapping[str, str | int]) -> Pod:
-    return pod.with_spec(
-        scheduler_name=fields["schedulerName"],
-        priority=fields["priority"],
-        priority_class_name=group.spec.priority_class_name,
-        preemption_policy=fields["preemptionPolicy"],
-    )
-
-
 def _most_frequent(values: Iterable[_T]) -> _T:
     return Counter(values).most_common(1)[0][0]
-
-
-def _none(_tree: Tree, _state: ClusterState) -> Iterator[_Fix]:
-    """Yields nothing: a tree with too many levels must be built differently."""
-    return iter(())
-
-
-_FIXES: Mapping[CauseCode, Callable[[Tree, ClusterState], Iterator[_Fix]]] = {
-    CauseCode.NO_GROUP: _none,
-    CauseCode.GATED: _without_gates,
-    CauseCode.SHORT_OF_PODS: _with_enough_pods,
-    CauseCode.DIFFERENT_MEMBERS: _with_equal_members,
-}

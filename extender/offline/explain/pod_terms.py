@@ -30,7 +30,6 @@ from extender.model.pod import (
 from extender.model.quantity import amounts
 from extender.model.requests import is_extended, pod_requests
 from extender.model.selectors import term_text
-from extender.model.workloads import LimitRange
 from extender.offline.explain.suggestion import PodStep, SuggestedChange, is_accepted, limits_of, subsets
 from extender.offline.state import ClusterState
 from extender.runtime.text import quantity
@@ -250,8 +249,10 @@ def uncordoned_node(state: ClusterState, pod: Pod) -> SuggestedChange | None:
         return None
     with state.engine.suppose(objects=opened):
         names = sorted(state.engine.feasible(unspread(pod), [node.name for node in opened], despite_errors=True))
-    for node in opened:
-        if node.name in names and _fits_after(state, pod, node):
+    for node in (each for each in opened if each.name in names):
+        with state.engine.suppose(objects=[node]):
+            fits = node.name in state.engine.feasible(pod)
+        if fits:
             others = f" (or another of {len(names)})" if len(names) > 1 else ""
             return SuggestedChange("uncordon", f"uncordon {node.name}{others}", 1, [node.name], set_objects=(node,))
     return None
@@ -262,12 +263,6 @@ def with_cordon(node: Node, *, unschedulable: bool) -> Node:
     taints = [taint for taint in node.taints if taint.key != UNSCHEDULABLE_TAINT.key]
     taints += [UNSCHEDULABLE_TAINT] if unschedulable else []
     return replace(node, spec=replace(node.spec, unschedulable=unschedulable or None, taints=taints or None))
-
-
-def _fits_after(state: ClusterState, pod: Pod, node: Node) -> bool:
-    """Returns True if the pod fits on `node` when this node alone is uncordoned."""
-    with state.engine.suppose(objects=[node]):
-        return node.name in state.engine.feasible(pod)
 
 
 def _taint_text(taint: Taint) -> str:
@@ -306,7 +301,8 @@ class Requests:
         """
         requests = own_requests(pod)
         limits = limits_of(state, pod) if requests else []
-        floors = _floors([_minima(each) for each in limits])
+        items = [item for each in limits for item in each.spec.limits or ()]
+        floors = _floors([amounts(item.min) for item in items if item.type == "Container"])
         least = {name: _least(pod, name, amount, state, floors) if limits else 0 for name, amount in requests.items()}
         reductions = _reductions(pod, state, requests, least)
         lower = (_needed_reductions(pod, targets, requests, state, floors) for targets in reductions)
@@ -346,11 +342,6 @@ def _reductions(pod: Pod, state: ClusterState, requests: Amounts, least: Amounts
         if all(amount >= least[name] for name, amount in short.items()):
             found.setdefault(tuple(short), short)
     return islice(found.values(), _MOST_REDUCTIONS)
-
-
-def _minima(limits: LimitRange) -> Amounts:
-    """Returns the least that each container must request, by resource."""
-    return _floors([amounts(item.min) for item in limits.spec.limits or () if item.type == "Container"])
 
 
 def _floors(minima: Sequence[Amounts]) -> Amounts:

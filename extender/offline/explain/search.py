@@ -122,15 +122,14 @@ def pod_changes(state: ClusterState, pod: Pod) -> Iterator[SuggestedChange]:
 
 def cluster_changes(state: ClusterState, pod: Pod) -> Iterator[SuggestedChange]:
     """Yields, for each kind of change to the cluster, the smallest change that lets the pod run."""
-    claims = [partial(_claim_change, steps, kind) for kind, steps in CLAIM_CHANGES.items()]
     searches: list[ClusterSearch] = [
         uncordoned_node,
         labelled_node,
         removed_pods,
         claim_changes.freed_devices,
         added_node,
-        *claims,
     ]
+    searches += [partial(_claim_change, steps, kind) for kind, steps in CLAIM_CHANGES.items()]
     for search in searches:
         if (change := search(state, pod)) is not None:
             yield change
@@ -227,17 +226,18 @@ def added_node(state: ClusterState, pod: Pod) -> SuggestedChange | None:
             continue
         (fresh,) = copies_of(state, template, [name]).nodes
         with state.engine.suppose(objects=list(fresh.all())):
-            fits = state.engine.feasible(pod, [name])
-        if fits:
-            # Pods are left out, because controllers create them.
-            text = f"add a node like {template.name}"
-            return SuggestedChange("add-node", text, _SIZE_OF_NODE, [name], set_objects=(fresh.node, *fresh.objects))
+            if state.engine.feasible(pod, [name]):
+                text, set_objects = f"add a node like {template.name}", (fresh.node, *fresh.objects)
+                # Pods are left out, because controllers create them.
+                return SuggestedChange("add-node", text, _SIZE_OF_NODE, [name], set_objects=set_objects)
     return None
 
 
 def removed_pods(state: ClusterState, pod: Pod) -> SuggestedChange | None:
     """Suggests the fewest pods whose removal lets the pod run; None if the search finds no such pods."""
-    removable = list(_removable(state, pod))
+    # A pinned pod, such as a DaemonSet's, would be recreated on its node.
+    placed = (info for info in state.infos.values() if info.pod.node_name or info.pod.status.nominated_node_name)
+    removable = [info for info in placed if info.uid != pod.uid and not is_pinned(info.pod)]
     enough = _enough(state, pod, removable)
     victims = _fewer(state, pod, removable, enough) or enough
     if not victims:
@@ -257,14 +257,6 @@ def _text(state: ClusterState, victims: Pods) -> str:
     removals = " and ".join(f"{listed(keys)} {place}" for place, keys in places.items())
     protected = " (a PodDisruptionBudget protects some)" if violated_budgets(state, victims) else ""
     return f"remove {removals}{protected}"
-
-
-def _removable(state: ClusterState, pod: Pod) -> Iterator[PodInfo]:
-    """Yields the other pods with a node or a nominated node, except pods that would be recreated on their node."""
-    for info in state.infos.values():
-        is_placed = info.pod.node_name or info.pod.status.nominated_node_name
-        if is_placed and info.uid != pod.uid and not is_pinned(info.pod):
-            yield info
 
 
 def _by_preemption(state: ClusterState, pod: Pod) -> Pods | None:
@@ -349,7 +341,8 @@ def _fewer(state: ClusterState, pod: Pod, removable: Pods, enough: Pods | None) 
     Args:
         enough: pods whose removal lets the pod run; only smaller sets are tried. None if no such pods are known.
     """
-    if enough is None and not _needs_other_pods(pod):
+    # Beside required affinity or spread constraints, the removal of few pods may help although that of more does not.
+    if enough is None and not (PodInfo(pod).required_affinity or pod.spec.topology_spread_constraints):
         return None
     if len(removable) > _MOST_PODS_COMBINED:
         nodes = {info.pod.node_name for info in enough or () if info.pod.node_name}
@@ -360,14 +353,6 @@ def _fewer(state: ClusterState, pod: Pod, removable: Pods, enough: Pods | None) 
     tries = chain.from_iterable(combinations(ordered, size) for size in sizes)
     budget = min(_MOST_TRIED, _MOST_WORK // max(len(state.node_names()), 1))
     return next((victims for victims in islice(tries, budget) if _is_enough(state, pod, victims)), None)
-
-
-def _needs_other_pods(pod: Pod) -> bool:
-    """Returns True if the pod has required affinity or spread constraints.
-
-    For such a pod, the removal of a few pods may help although the removal of more pods does not.
-    """
-    return bool(PodInfo(pod).required_affinity or pod.spec.topology_spread_constraints)
 
 
 def _is_enough(state: ClusterState, pod: Pod, victims: Pods) -> bool:
