@@ -60,14 +60,9 @@ def volume_steps(state: ClusterState, pod: Pod) -> Iterator[ClaimStep]:
 def _volume_steps_for(state: ClusterState, use: ClaimUse) -> Iterator[ClaimStep]:
     claim = state.objects.get(PersistentVolumeClaim, use.key)
     default = default_class(state.objects)
-    classes = sorted(
-        (
-            each
-            for each in state.objects.all(StorageClass).values()
-            if each.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
-        ),
-        key=lambda each: each.name != default,
-    )[:_MOST_CLASSES]
+    every_class = state.objects.all(StorageClass).values()
+    delayed = [each for each in every_class if each.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER]
+    classes = sorted(delayed, key=lambda each: each.name != default)[:_MOST_CLASSES]
     if claim is None:
         if use.owner is None:
             yield from _created(use, classes)
@@ -247,11 +242,8 @@ def _request_steps(
         return
     alternatives = request.first_available or []
     classes = state.objects.all(DeviceClass)
-    useless = [
-        each
-        for each in alternatives
-        if each.device_class_name not in classes and f"{request.name}/{each.name}" not in referenced
-    ]
+    without_class = (each for each in alternatives if each.device_class_name not in classes)
+    useless = [each for each in without_class if f"{request.name}/{each.name}" not in referenced]
     if 0 < len(useless) < len(alternatives):
         rest = [each for each in alternatives if each not in useless]
         yield _RequestStep(_dropping(useless), len(useless), replace(request, first_available=rest))

@@ -73,7 +73,7 @@ def _daemon_set_fields(pod: Pod) -> NodeSelector | None:
 
 def _field_demands(required: NodeSelector | None) -> frozenset[str]:
     terms = (required.node_selector_terms or ()) if required else ()
-    return frozenset(_affinity_demand(requirement_text(each)) for term in terms for each in term.match_fields or ())
+    return frozenset(_affinity_demand(each) for term in terms for each in term.match_fields or ())
 
 
 def _all_demands(pod: Pod) -> list[Unmet]:
@@ -125,10 +125,9 @@ def _labelled(state: ClusterState, pod: Pod, nodes: Sequence[str]) -> SuggestedC
         node = state.node(name)
         changed = replace(node, metadata=replace(node.metadata, labels={**node.labels, **dict(labels)}))
         with state.engine.suppose(objects=[changed]):
-            fits = name in state.engine.feasible(pod)
-        if fits:
-            text = f"label node {name} " + " ".join(f"{key}={value}" for key, value in labels)
-            return SuggestedChange("label-node", text, size, [name], set_objects=(changed,))
+            if name in state.engine.feasible(pod):
+                text = f"label node {name} " + " ".join(f"{key}={value}" for key, value in labels)
+                return SuggestedChange("label-node", text, size, [name], set_objects=(changed,))
     return None
 
 
@@ -171,23 +170,18 @@ def _open_nodes(pod: Pod, state: ClusterState) -> list[str]:
 
 def _single_requirements(term: NodeSelectorTerm) -> dict[str, NodeSelectorTerm]:
     """Splits the term into terms with one requirement each; the key is the text of the requirement."""
-    expressions = {
-        _affinity_demand(requirement_text(each)): NodeSelectorTerm(match_expressions=[each])
-        for each in term.match_expressions or ()
-    }
-    fields = {
-        _affinity_demand(requirement_text(each)): NodeSelectorTerm(match_fields=[each])
-        for each in term.match_fields or ()
-    }
-    return expressions | fields
+    expressions = [NodeSelectorTerm(match_expressions=[each]) for each in term.match_expressions or ()]
+    fields = [NodeSelectorTerm(match_fields=[each]) for each in term.match_fields or ()]
+    requirements = (*(term.match_expressions or ()), *(term.match_fields or ()))
+    return dict(zip(map(_affinity_demand, requirements), (*expressions, *fields), strict=True))
 
 
 def _label_demand(key: str, value: str) -> str:
     return f"nodeSelector {key}={value}"
 
 
-def _affinity_demand(requirement: str) -> str:
-    return f"affinity {requirement}"
+def _affinity_demand(requirement: NodeSelectorRequirement) -> str:
+    return f"affinity {requirement_text(requirement)}"
 
 
 def _labels_for(pod: Pod, unmet: Unmet) -> dict[str, str] | None:
@@ -211,7 +205,7 @@ def _label_requirements(pod: Pod, term: int) -> dict[str, NodeSelectorRequiremen
         for key, value in (pod.spec.node_selector or {}).items()
     }
     for each in dict(_terms(pod))[term].match_expressions or ():
-        requirements[_affinity_demand(requirement_text(each))] = each
+        requirements[_affinity_demand(each)] = each
     return requirements
 
 
@@ -252,10 +246,8 @@ def _without_demands(pod: Pod, drop: Unmet) -> Pod:
         return _selecting(pod, selector, required)
     terms = list(required.node_selector_terms or ())
     term = terms[drop.term]
-    expressions = [
-        each for each in term.match_expressions or () if _affinity_demand(requirement_text(each)) not in drop.demands
-    ]
-    fields = [each for each in term.match_fields or () if _affinity_demand(requirement_text(each)) not in drop.demands]
+    expressions = [each for each in term.match_expressions or () if _affinity_demand(each) not in drop.demands]
+    fields = [each for each in term.match_fields or () if _affinity_demand(each) not in drop.demands]
     if not expressions and not fields:
         return _selecting(pod, selector, None)  # a term without conditions would match no node
     terms[drop.term] = NodeSelectorTerm(match_expressions=expressions, match_fields=fields)

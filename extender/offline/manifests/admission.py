@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from msgspec.structs import asdict, replace
@@ -35,7 +36,6 @@ from extender.model.quantity import (
     INT64_MAX,
     NANO,
     NANO_PER_MILLI,
-    Quantity,
     ResourceList,
     milli_from_nano,
     nano,
@@ -101,10 +101,13 @@ def admit(pod: Pod, manifest: Mapping[str, Any], objects: Objects) -> Admitted:
     whole = _in_thousandths(pod.spec.resources)
     admitted.pod = pod.with_spec(scheduler_name=pod.spec.scheduler_name or DEFAULT_SCHEDULER, resources=whole)
     host_network = bool(pod.spec.host_network)
-    _each_container(admitted, lambda container: with_ports(_rounded(container), host_network))
-    _each_container(admitted, lambda container: _requests_from_limits(container, admitted.notes))
+    _each_container(admitted, lambda each: replace(each, resources=_in_thousandths(each.resources)))
+    _each_container(admitted, lambda each: with_ports(each, host_network))
+    _each_container(admitted, lambda each: _requests_from_limits(each, admitted.notes))
     for limits in sorted(ranges, key=lambda each: each.key):
-        admitted.pod = with_default_limits(admitted.pod, limits, admitted.notes)
+        for item in limits.spec.limits or ():
+            if item.type == _CONTAINER:
+                _each_container(admitted, partial(_with_defaults, item, limits.name, admitted.notes))
     _priority(admitted, objects)
     admitted.pod = admitted.pod.with_spec(tolerations=_with_eviction_tolerations(admitted.pod.spec))
     _runtime_class(admitted, manifest.get("spec") or {}, objects)
@@ -132,10 +135,6 @@ def _each_container(admitted: Admitted, change: Callable[[Container], Container]
     )
 
 
-def _rounded(container: Container) -> Container:
-    return replace(container, resources=_in_thousandths(container.resources))
-
-
 def _in_thousandths(requirements: ResourceRequirements | None) -> ResourceRequirements | None:
     """Rounds amounts up to thousandths, the precision in which the API server stores them."""
     if requirements is None:
@@ -155,7 +154,7 @@ def _rounded_up(amounts: ResourceList | None) -> ResourceList | None:
 def _requests_from_limits(container: Container, notes: list[str]) -> Container:
     requirements = container.resources
     own = (requirements.requests if requirements else None) or {}
-    taken = {name: amount for name, amount in ((requirements and requirements.limits) or {}).items() if name not in own}
+    taken = _missing((requirements and requirements.limits) or {}, own)
     if not requirements or not taken:
         return container
     notes.append(f"container {container.name}: requests {_listed(taken)}, taken from its limits")
@@ -205,7 +204,7 @@ def _runtime_scheduling(
         return range(len(own))
     _select_nodes(admitted, runtime_class.name, scheduling.node_selector or {})
     limits = [*seconds, *(_EVICTION_SECONDS for _ in own[len(seconds) :])]
-    timed = [_timed(each, limit) for each, limit in zip(own, limits, strict=True)]
+    timed = [TimedToleration(**asdict(each), toleration_seconds=limit) for each, limit in zip(own, limits, strict=True)]
     together = [*timed, *(scheduling.tolerations or ())]
     kept = list(_merged_tolerations(together))
     admitted.pod = admitted.pod.with_spec(tolerations=[_untimed(together[position]) for position in kept])
@@ -221,10 +220,6 @@ def _select_nodes(admitted: Admitted, class_name: str, its: Mapping[str, str]) -
             reason = f"spec.nodeSelector.{key}: RuntimeClass {class_name} needs {its[key]!r}, got {own[key]!r}"
             raise _refused(admitted.pod, reason)
     admitted.pod = admitted.pod.with_spec(node_selector={**own, **its} or None)
-
-
-def _timed(toleration: Toleration, seconds: int | None) -> TimedToleration:
-    return TimedToleration(**asdict(toleration), toleration_seconds=seconds)
 
 
 def _untimed(toleration: Toleration) -> Toleration:
@@ -357,7 +352,7 @@ def _with_pod_level_resources(pod: Pod, notes: list[str]) -> Pod:
     limits = {**_huge_page_limits(pod, whole), **(whole.limits or {})}
     missing = _missing_requests(pod, limits, whole.requests or {})
     if missing:
-        notes.append(f"the pod requests {', '.join(f'{name}={amount}' for name, amount in missing.items())} as a whole")
+        notes.append(f"the pod requests {_listed(missing)} as a whole")
     requests = {**(whole.requests or {}), **missing}
     limits = {**_missing_limits(pod, requests, limits), **limits}
     return pod.with_spec(resources=replace(whole, requests=requests or None, limits=limits or None))
@@ -381,7 +376,7 @@ def _missing_requests(pod: Pod, limits: ResourceList, own: ResourceList) -> Reso
         if is_pod_level(name) and not name.startswith(HUGE_PAGES)
     }
     from_limits = {name: amount for name, amount in limits.items() if is_pod_level(name)}
-    return {name: amount for name, amount in {**from_limits, **totals}.items() if name not in own}
+    return _missing({**from_limits, **totals}, own)
 
 
 def _missing_limits(pod: Pod, requests: ResourceList, own: ResourceList) -> ResourceList:
@@ -412,22 +407,6 @@ def limit_ranges_of(namespace: str, objects: Objects) -> list[LimitRange]:
     return [each for each in objects.all(LimitRange).values() if each.namespace == namespace]
 
 
-def with_default_limits(pod: Pod, limits: LimitRange, notes: list[str]) -> Pod:
-    """Returns the pod with the requests and limits that the LimitRange gives to its containers."""
-    defaults = [_defaults(item) for item in limits.spec.limits or () if item.type == _CONTAINER]
-
-    def filled(container: Container) -> Container:
-        for requests, its_limits in defaults:
-            container = _filled(container, requests, its_limits, limits.name, notes)
-        return container
-
-    spec = pod.spec
-    return pod.with_spec(
-        containers=list(map(filled, spec.containers or ())) or spec.containers,
-        init_containers=list(map(filled, spec.init_containers or ())) or spec.init_containers,
-    )
-
-
 def limit_violations(pod: Pod, limits: LimitRange) -> Iterator[str]:
     """Yields the reasons why the LimitRange does not allow the pod."""
     for item in limits.spec.limits or ():
@@ -455,21 +434,18 @@ def claim_limit_violations(claim: PersistentVolumeClaim, limits: LimitRange) -> 
                     yield f"the claim: its request of {resource} is missing, or more than {limit}"
 
 
-def _defaults(item: LimitRangeItem) -> tuple[ResourceList, ResourceList]:
-    """Returns an item's default requests and limits; a default that is missing follows from the item's min or max."""
+def _with_defaults(item: LimitRangeItem, name: str, notes: list[str], container: Container) -> Container:
+    """Returns the container with an item's default requests and limits.
+
+    A default that is missing follows from the item's min or max.
+    """
     limits = {**(item.max or {}), **(item.default or {})}
-    return {**(item.min or {}), **limits, **(item.default_request or {})}, limits
-
-
-def _filled(
-    container: Container, requests: ResourceList, limits: ResourceList, name: str, notes: list[str]
-) -> Container:
+    requests = {**(item.min or {}), **limits, **(item.default_request or {})}
     resources = container.resources or ResourceRequirements()
     new_requests, new_limits = _missing(requests, resources.requests), _missing(limits, resources.limits)
     for kind, added in (("requests", new_requests), ("limits", new_limits)):
         if added:
-            listed = ", ".join(f"{resource}={amount}" for resource, amount in added.items())
-            notes.append(f"container {container.name}: {kind} {listed}, from LimitRange {name}")
+            notes.append(f"container {container.name}: {kind} {_listed(added)}, from LimitRange {name}")
     if not (new_requests or new_limits):
         return container
     filled = ResourceRequirements(
@@ -501,7 +477,8 @@ def _violations(item: LimitRangeItem, requests: Amounts, limits: Amounts, where:
 
 def _too_far_apart(item: LimitRangeItem, requests: Amounts, limits: Amounts, where: str, name: str) -> Iterator[str]:
     for resource, quantity in (item.max_limit_request_ratio or {}).items():
-        if not _is_within_ratio(requests.get(resource, 0), limits.get(resource, 0), quantity):
+        request, limit = requests.get(resource, 0), limits.get(resource, 0)
+        if request <= 0 or limit <= 0 or limit * NANO > nano(quantity) * request:
             yield f"{where}: its limit of {resource} must be at most {quantity} times its request, by LimitRange {name}"
 
 
@@ -516,10 +493,6 @@ def _is_less(first: int | None, second: int | None) -> bool:
     if max(units_from_nano(first), units_from_nano(second)) > INT64_MAX // 1000:
         return units_from_nano(first) < units_from_nano(second)
     return milli_from_nano(first) < milli_from_nano(second)
-
-
-def _is_within_ratio(request: int, limit: int, ratio: Quantity) -> bool:
-    return request > 0 and limit > 0 and limit * NANO <= nano(ratio) * request
 
 
 def _nanos(resources: ResourceList | None) -> Amounts:

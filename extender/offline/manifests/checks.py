@@ -18,6 +18,8 @@ from extender.model.requests import container_totals, is_extended
 from extender.offline.manifests import schema
 
 Fields = Mapping[str, Any]
+NameCheck = Callable[[str], str | None]
+"""Returns what is wrong with a name; None if nothing is."""
 
 
 def join(path: str, key: object) -> str:
@@ -42,9 +44,7 @@ def texts(parent: Fields, key: str) -> list[str]:
     return [text or "" for text in parent.get(key) or ()]
 
 
-def names(
-    parent: Fields, key: str, path: str, fault: Callable[[str], str | None], seen: set[str] | None = None
-) -> Iterator[str]:
+def names(parent: Fields, key: str, path: str, fault: NameCheck, seen: set[str] | None = None) -> Iterator[str]:
     """Yields the faults in the names of a list's items: malformed names and duplicates.
 
     Args:
@@ -68,20 +68,10 @@ Amounts = Mapping[str, Quantity]
 _NONE: Amounts = {}
 
 
-def container_faults(requirements: Fields, path: str) -> Iterator[str]:
-    """Yields the unknown resources and impossible amounts in a container, before defaults are filled in."""
+def requirement_faults(requirements: Fields, path: str, fault_of_name: NameCheck) -> Iterator[str]:
+    """Yields the unknown resources and impossible amounts in requests and limits, before defaults are filled in."""
     for field in ("limits", "requests"):
-        yield from _amounts(fields(requirements, field), join(path, field), formats.container_resource)
-
-
-def pod_level_faults(requirements: Fields, path: str) -> Iterator[str]:
-    """Yields the unknown resources and impossible amounts in a pod's pod-level resources."""
-    for field in ("limits", "requests"):
-        yield from _amounts(fields(requirements, field), join(path, field), formats.pod_resource)
-
-
-def overhead_faults(amounts: Fields, path: str) -> Iterator[str]:
-    yield from _amounts(amounts, path, formats.container_resource)
+        yield from amount_faults(fields(requirements, field), join(path, field), fault_of_name)
 
 
 def disagreements(requests: Amounts, limits: Amounts, path: str) -> Iterator[str]:
@@ -108,11 +98,10 @@ def admitted_faults(pod: Pod) -> Iterator[str]:
 
 def _of_whole_and_parts(pod: Pod, whole: ResourceRequirements) -> Iterator[str]:
     """Yields pod-level amounts that are too small for the containers, and containers' limits that are too large."""
+    requests, limits = whole.requests or _NONE, whole.limits or _NONE
     for name, nanos in container_totals(pod).items():
-        if name in (whole.requests or _NONE) and nano((whole.requests or _NONE)[name]) < nanos:
-            amount = (whole.requests or _NONE)[name]
-            yield f"spec.resources.requests.{name}: {amount} is less than the containers request together"
-    limits = whole.limits or _NONE
+        if name in requests and nano(requests[name]) < nanos:
+            yield f"spec.resources.requests.{name}: {requests[name]} is less than the containers request together"
     for name, nanos in container_totals(pod, limits=True).items():
         if name.startswith(formats.HUGE_PAGES) and name in limits and nano(limits[name]) < nanos:
             yield f"spec.resources.limits.{name}: {limits[name]} is less than the containers' limits together"
@@ -133,7 +122,7 @@ def _against_limit(name: str, amount: Quantity, limits: Amounts) -> str | None:
     return f"{amount} is more than its limit of {limits[name]}" if nano(amount) > nano(limits[name]) else None
 
 
-def _amounts(amounts: Amounts, path: str, fault_of_name: Callable[[str], str | None]) -> Iterator[str]:
+def amount_faults(amounts: Amounts, path: str, fault_of_name: NameCheck) -> Iterator[str]:
     for name, amount in amounts.items():
         here = join(path, name)
         yield from with_path(here, fault_of_name(name))
@@ -150,7 +139,6 @@ def _is_of_pages(name: str, nanos: int) -> bool:
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
-_HIGHEST_WEIGHT = 100
 _OPERATORS = ("Exists", "Equal", "Gt", "Lt", "")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute", "")
 
@@ -205,7 +193,6 @@ def _node_affinity(affinity: Fields, path: str) -> Iterator[str]:
     for here, term in items(required or {}, "nodeSelectorTerms", join(path, _REQUIRED)):
         yield from _node_term(term, here, is_required=True)
     for here, preferred in items(affinity, _PREFERRED, path):
-        yield from _weight(preferred, here)
         yield from _node_term(fields(preferred, "preference"), join(here, "preference"), is_required=False)
 
 
@@ -228,17 +215,10 @@ def _field_expression(expression: Fields, path: str) -> Iterator[str]:
         yield from with_path(f"{path}.values[{number}]", formats.dns_subdomain(value))
 
 
-def _weight(term: Fields, path: str) -> Iterator[str]:
-    weight = term.get("weight") or 0
-    if not 1 <= weight <= _HIGHEST_WEIGHT:
-        yield f"{path}.weight: expected a number from 1 to {_HIGHEST_WEIGHT}, got {weight}"
-
-
 def _pod_affinity(affinity: Fields, labels: Mapping[str, str], path: str) -> Iterator[str]:
     for here, term in items(affinity, _REQUIRED, path):
         yield from _pod_term(term, labels, here)
     for here, weighted in items(affinity, _PREFERRED, path):
-        yield from _weight(weighted, here)
         yield from _pod_term(fields(weighted, "podAffinityTerm"), labels, join(here, "podAffinityTerm"))
 
 

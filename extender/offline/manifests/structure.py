@@ -99,13 +99,9 @@ def _selector(selector: Fields | None, template: Fields, path: str) -> Iterator[
         return
     found = list(checks.label_selector(selector, "spec.selector"))
     yield from found
-    if not found and not _matches(selector, template):
+    labels = dict(fields(template, "metadata", "labels"))
+    if not found and not compile_selector(msgspec.convert(selector, LabelSelector)).matches(labels):
         yield f"{path}.metadata.labels: spec.selector does not match them"
-
-
-def _matches(selector: Fields, template: Fields) -> bool:
-    compiled = compile_selector(msgspec.convert(selector, LabelSelector))
-    return compiled is not None and compiled.matches(dict(fields(template, "metadata", "labels")))
 
 
 def _plain_selector(selector: Fields, template: Fields, path: str) -> Iterator[str]:
@@ -148,12 +144,12 @@ def _pod_spec(spec: Fields, labels: Fields, pod_name: str, path: str, *, is_temp
         yield from checks.tolerations(spec, path)
     yield from names(spec, "schedulingGates", path, formats.qualified_name)
     whole, here = fields(spec, "resources"), join(path, "resources")
-    yield from checks.pod_level_faults(whole, here)
+    yield from checks.requirement_faults(whole, here, formats.pod_resource)
     if is_template:
         yield from checks.disagreements(fields(whole, "requests"), fields(whole, "limits"), here)
     if whole.get("claims") is not None:
         yield f"{here}.claims: cannot be set for a whole pod; only containers have claims"
-    yield from checks.overhead_faults(fields(spec, "overhead"), join(path, "overhead"))
+    yield from checks.amount_faults(fields(spec, "overhead"), join(path, "overhead"), formats.container_resource)
 
 
 def _containers(spec: Fields, path: str, *, is_template: bool) -> Iterator[str]:
@@ -172,7 +168,7 @@ def _containers(spec: Fields, path: str, *, is_template: bool) -> Iterator[str]:
         yield from names(spec, field, path, formats.dns_label, seen)
         for here, container in items(spec, field, path):
             requirements, where = fields(container, "resources"), join(here, "resources")
-            yield from checks.container_faults(requirements, where)
+            yield from checks.requirement_faults(requirements, where, formats.container_resource)
             if is_template:  # a pod's requests and limits are compared after admission has filled them in
                 requests, limits = fields(requirements, "requests"), fields(requirements, "limits")
                 yield from checks.disagreements(requests, limits, where)
@@ -239,6 +235,7 @@ _RANGES: Mapping[str, tuple[int, int]] = {
         f"V1{kind}Spec.replicas": _COUNT
         for kind in ("ReplicationController", "Deployment", "ReplicaSet", "StatefulSet")
     },
+    **{f"V1{kind}.weight": (1, 100) for kind in ("WeightedPodAffinityTerm", "PreferredSchedulingTerm")},
     "V1JobSpec.parallelism": _COUNT,
     "V1JobSpec.completions": _COUNT,
     "V1StatefulSetOrdinals.start": _COUNT,
