@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from extender.engine import Engine, quantities_of
 from extender.errors import MalformedCluster
+from extender.framework.node_selectors import NODE_NAME_FIELD, required_node_selector
 from extender.framework.profile import Profiles
 from extender.framework.topology import HOSTNAME, ZONE
 from extender.model.controllers import DaemonSet
@@ -36,7 +37,7 @@ from extender.model.meta import (
     ObjectMeta,
 )
 from extender.model.node import Node
-from extender.model.pod import Affinity, NodeAffinity, Pod, PodSpec
+from extender.model.pod import Affinity, NodeAffinity, Pod
 from extender.model.selectors import compile_selector
 from extender.model.storage import CSINode, CSIStorageCapacity, PersistentVolume
 from extender.offline.replicas import is_daemon, is_pinned
@@ -361,7 +362,6 @@ def _static_on(node_name: str, pod: Pod) -> Pod:
 
 
 _EXAMINED = ("NodeAffinity", "TaintToleration")
-_NODE_FIELD = "metadata.name"
 
 
 def nodes_of_daemons(state: ClusterState, pod: Pod, names: Iterable[str] | None = None) -> list[str]:
@@ -382,7 +382,7 @@ def nodes_of_daemons(state: ClusterState, pod: Pod, names: Iterable[str] | None 
 def daemon_on(node_name: str, pod: Pod) -> Pod:
     """Returns the DaemonSet's pod for a node; its required node affinity selects only this node."""
     name = f"{pod.name}-{node_name}"
-    field = NodeSelectorRequirement(key=_NODE_FIELD, operator="In", values=[node_name])
+    field = NodeSelectorRequirement(key=NODE_NAME_FIELD, operator="In", values=[node_name])
     required = NodeSelector(node_selector_terms=[NodeSelectorTerm(match_fields=[field])])
     metadata = replace(pod.metadata, name=name, uid=f"{pod.namespace}/{name}")
     return _with_required(replace(pod, metadata=metadata), required)
@@ -390,9 +390,9 @@ def daemon_on(node_name: str, pod: Pod) -> Pod:
 
 def node_of_daemon(pod: Pod) -> str:
     """Returns the node that a DaemonSet's pod is on or waits for; "" if the pod names no node."""
-    required = _required(pod.spec)
+    required = required_node_selector(pod)
     terms = (required.node_selector_terms if required else None) or ()
-    fields = (field for term in terms for field in term.match_fields or () if field.key == _NODE_FIELD)
+    fields = (field for term in terms for field in term.match_fields or () if field.key == NODE_NAME_FIELD)
     return pod.node_name or next((value for field in fields for value in field.values or ()), "")
 
 
@@ -428,18 +428,14 @@ def daemon_templates(state: ClusterState, notes: list[str], like: str | None = N
         if obj.terminating or obj.spec.template is None:
             continue
         if key in newest and lacks_class(obj, state):
-            templates.append(_with_required(as_created(newest[key]), _required(obj.spec.template.spec)))
+            required = required_node_selector(Pod(metadata=obj.metadata, spec=obj.spec.template.spec))
+            templates.append(_with_required(as_created(newest[key]), required))
             continue
         try:
             templates.append(pod_of_template(obj, state))
         except MalformedCluster as error:
             notes.append(f"DaemonSet {key} gets no pod there: {error}")
     return sorted(templates, key=lambda pod: -pod.priority)
-
-
-def _required(spec: PodSpec) -> NodeSelector | None:
-    affinity = spec.affinity.node_affinity if spec.affinity else None
-    return affinity.required if affinity else None
 
 
 def _with_required(pod: Pod, required: NodeSelector | None) -> Pod:

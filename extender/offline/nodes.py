@@ -9,6 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from extender.devices.allocations import devices_of
 from extender.devices.device_requests import quantity_of
 from extender.devices.inventory import Amounts, DeviceID, PoolDevice, qualified
@@ -92,8 +94,10 @@ def _add_up(table: Table) -> list[LeftOver]:
     if not typical:  # most clusters share no devices, but may have tens of thousands to look at
         return []
     totals: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-    for device, left in _partly_used(table):
-        driver = device.id.driver
+    for device in _all_devices(table):
+        if not (device.shareable and devices_of(table).allocated.holds(device.id)):
+            continue
+        driver, left = device.id.driver, _left(table, device)
         if any(all(left.get(name, 0) >= amount for name, amount in share) for share in typical[driver]):
             continue
         asked_for = {name for share in typical[driver] for name, _ in share}
@@ -134,13 +138,6 @@ def _all_devices(table: Table) -> Iterator[PoolDevice]:
             yield from pool.devices(index)
 
 
-def _partly_used(table: Table) -> Iterator[tuple[PoolDevice, Amounts]]:
-    """Yields each shared device that a claim has a share of, with what is left."""
-    for device in _all_devices(table):
-        if device.shareable and devices_of(table).allocated.holds(device.id):
-            yield device, _left(table, device)
-
-
 def _left(table: Table, device: PoolDevice) -> Amounts:
     driver = device.id.driver
     taken: Counter[str] = Counter()
@@ -155,10 +152,9 @@ def _typical_shares(table: Table) -> Mapping[str, Sequence[_Share]]:
     for claim in table.objects.all(ResourceClaim).values():
         for result in claim.allocation.results if claim.allocation else ():
             if result.share_id is not None and result.consumed_capacity:
-                amounts = (
-                    (qualified(name, result.driver), nano(each)) for name, each in result.consumed_capacity.items()
-                )
-                counts[result.driver][frozenset(amounts)] += 1
+                consumed = result.consumed_capacity.items()
+                share = frozenset((qualified(name, result.driver), nano(each)) for name, each in consumed)
+                counts[result.driver][share] += 1
     return defaultdict(list, {driver: list(most_frequent(shares)) for driver, shares in counts.items()})
 
 
@@ -213,17 +209,10 @@ class NodeUsage(Documented, frozen=True):
 def node_usage(state: ClusterState) -> list[NodeUsage]:
     """Returns the resources of every node, sorted by name. A resource that no node offers is left out."""
     document = all_nodes(state)
-    resources = document["resources"]
-    return [
-        NodeUsage(
-            node["name"],
-            node["zone"],
-            node["ready"],
-            dict(zip(resources, node["allocatable"], strict=True)),
-            dict(zip(resources, node["requested"], strict=True)),
-        )
-        for node in document["nodes"]
-    ]
+    for node in document["nodes"]:
+        for amounts in ("allocatable", "requested"):
+            node[amounts] = dict(zip(document["resources"], node[amounts], strict=True))
+    return msgspec.convert(document["nodes"], list[NodeUsage])
 
 
 def _takes_pods(node: Node) -> bool:
@@ -241,8 +230,8 @@ def one_node(state: ClusterState, name: str) -> dict[str, Any]:
     """
     node = state.node(name)
     position = state.node_names().index(name)
-    amounts = {
-        resource: (int(allocatable[position]), int(requested[position]))
+    resources = {
+        resource: {"allocatable": int(allocatable[position]), "requested": int(requested[position])}
         for resource, (allocatable, requested) in state.resources().items()
     }
     return {
@@ -250,11 +239,7 @@ def one_node(state: ClusterState, name: str) -> dict[str, Any]:
         "labels": dict(sorted(node.labels.items())),
         "taints": [f"{each.key}{f'={each.value}' if each.value else ''}:{each.effect}" for each in node.taints],
         "unschedulable": bool(node.spec.unschedulable),
-        "resources": {
-            resource: {"allocatable": allocatable, "requested": requested}
-            for resource, (allocatable, requested) in amounts.items()
-            if allocatable or requested
-        },
+        "resources": {resource: amounts for resource, amounts in resources.items() if any(amounts.values())},
         "pods": sorted(info.pod.key for info in state.pods_on(name)),
         "devices": devices_on(state, name),
     }

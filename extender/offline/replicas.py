@@ -161,8 +161,9 @@ def _job_of(pod: Pod, state: ClusterState) -> Job | None:
 def _owner_of(pod: Pod, state: ClusterState) -> Object | None:
     """Returns the object that controls the pod; None if the cluster lacks it."""
     owner = pod.controller
-    kind = getattr(controllers, owner.kind, None) if owner is not None and owner.kind in _OWNERS else None
-    return state.objects.get(kind, f"{pod.namespace}/{owner.name}") if owner is not None and kind is not None else None
+    if owner is None or owner.kind not in _OWNERS:
+        return None
+    return state.objects.get(getattr(controllers, owner.kind), f"{pod.namespace}/{owner.name}")
 
 
 def _is_owner_deleted(pod: Pod, state: ClusterState) -> bool:
