@@ -57,8 +57,15 @@ def remarks_on(state: ClusterState, pods: Sequence[Pod]) -> list[str]:
         f"{counted(count, 'pod')} with schedulerName {name}: judged here by the rules of {first}"
         for name, count in sorted(schedulers.items())
     ]
-    claims = [*failing_reserve(state, pods), *invalid_policies(state, pods)]
-    return [*judged, *unasked_extenders(state, pods), *unasked_plugins(state, pods), *claims]
+    return [*judged, *differences(state, pods)]
+
+
+def differences(state: ClusterState, pods: Sequence[Pod]) -> Iterator[str]:
+    """Yields remarks on what a scheduler with this policy would do otherwise for these pods, or could not do."""
+    yield from _unasked_extenders(state, pods)
+    yield from unasked_plugins(state, pods)
+    yield from _failing_reserve(state, pods)
+    yield from _invalid_policies(state, pods)
 
 
 def other_scheduler(pod: Pod, state: ClusterState) -> str | None:
@@ -67,7 +74,7 @@ def other_scheduler(pod: Pod, state: ClusterState) -> str | None:
     return name if name and name not in state.profiles.names else None
 
 
-def unasked_extenders(state: ClusterState, pods: Sequence[Pod]) -> Iterator[str]:
+def _unasked_extenders(state: ClusterState, pods: Sequence[Pod]) -> Iterator[str]:
     """Yields a remark on each extender that is not called here, although a scheduler would call it for these pods."""
     for extender in state.profiles.extenders:
         if any(map(extender.is_interested, pods)):
@@ -83,7 +90,7 @@ def unasked_plugins(state: ClusterState, pods: Iterable[Pod]) -> Iterator[str]:
             yield f"profile {name} runs no in-tree filter: {own}, and room, taints and affinity were not checked"
 
 
-def invalid_policies(state: ClusterState, pods: Iterable[Pod]) -> Iterator[str]:
+def _invalid_policies(state: ClusterState, pods: Iterable[Pod]) -> Iterator[str]:
     """Yields a remark on each device that no claim of these pods can get, because of its capacity's faulty policy."""
     if not any(pod.spec.resource_claims for pod in pods):
         return
@@ -95,7 +102,7 @@ def invalid_policies(state: ClusterState, pods: Iterable[Pod]) -> Iterator[str]:
                     yield f"{where} has no valid policy, so no claim gets the device: validRange.step is {step}"
 
 
-def failing_reserve(state: ClusterState, pods: Iterable[Pod]) -> Iterator[str]:
+def _failing_reserve(state: ClusterState, pods: Iterable[Pod]) -> Iterator[str]:
     """Yields a remark if a pod has device claims, and the policy disables DynamicResources at filter only.
 
     Filter chooses the devices, so a scheduler with this policy would fail at Reserve. The policy is not an error,

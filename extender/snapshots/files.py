@@ -73,9 +73,6 @@ class _Selection:
     remarks: list[str] = field(default_factory=list)
     left_out: Counter[tuple[str, str]] = field(default_factory=Counter)  # (kind, apiVersion) -> how many
 
-    def leave_out(self, kind: str, api_version: object) -> None:
-        self.left_out[kind, str(api_version)] += 1
-
     def notes(self) -> Iterator[str]:
         """Yields the remarks, and a note on each kind that has the name of a kind that is read, but another version."""
         yield from self.remarks
@@ -86,17 +83,12 @@ class _Selection:
 
 
 def load(path: Path, watch: Sequence[Kind] = ()) -> list[Object]:
-    """Returns the objects of `load_snapshot`, except kinds that only offline commands read, such as LimitRanges.
+    """Returns the objects of `read_snapshot`, except kinds that only offline commands read, such as LimitRanges.
 
-    Arguments and errors are those of `load_snapshot`.
+    Arguments and errors are those of `read_snapshot`.
     """
     watched = {*KINDS, *(kind.name for kind in watch)}
-    return [obj for obj in load_snapshot(path, watch) if type(obj).__name__ in watched]
-
-
-def load_snapshot(path: Path, watch: Sequence[Kind] = (), notes: list[str] | None = None) -> list[Object]:
-    """Returns the objects of `read_snapshot`, without the version."""
-    return read_snapshot(path, watch, notes).objects
+    return [obj for obj in read_snapshot(path, watch).objects if type(obj).__name__ in watched]
 
 
 def read_snapshot(path: Path, watch: Sequence[Kind] = (), notes: list[str] | None = None) -> StoredCluster:
@@ -310,7 +302,7 @@ def _one_from_json(place: str, data: bytes | msgspec.Raw, head: _Head, selection
         raise MalformedCluster(f"{place}: {NO_OBJECT}")
     kind = selection.kinds.get(head.kind)
     if kind is None:
-        selection.leave_out(head.kind, head.api_version)
+        selection.left_out[head.kind, head.api_version] += 1
         return
     if head.api_version == kind.api_version:
         try:
@@ -335,7 +327,7 @@ def _one(place: str, item: Mapping[str, object], selection: _Selection) -> Itera
         raise MalformedCluster(f"{place}: apiVersion is missing; expected {expected} for a {item['kind']}")
     obj = to_object(item, place, selection.kinds)
     if obj is None:
-        selection.leave_out(str(item["kind"]), item.get("apiVersion"))
+        selection.left_out[str(item["kind"]), str(item.get("apiVersion"))] += 1
     else:
         yield place, obj
 

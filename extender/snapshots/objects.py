@@ -11,7 +11,7 @@ pkg/apis/resource/v1beta1/conversion.go, pkg/apis/policy/v1beta1/conversion.go, 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, TypeVar
 
@@ -304,10 +304,6 @@ _MATCHES_NONE = {"matchExpressions": [{"key": _NO_POD_HAS, "operator": "Exists"}
 _V1BETA1_MATCHES_ALL = {"matchExpressions": [{"key": _NO_POD_HAS, "operator": "DoesNotExist"}]}
 
 
-def _same(item: Fields) -> Fields:
-    return item
-
-
 def _exact(request: Fields) -> Fields:
     """Moves what a request of v1beta1 asks for below `exactly`, unless it lists alternatives (firstAvailable)."""
     fields = {key: value for key, value in request.items() if key not in ("name", "firstAvailable")}
@@ -349,7 +345,9 @@ def _selector(spec: Fields) -> Fields:
     return {**spec, "selector": {}} if selector == _V1BETA1_MATCHES_ALL else spec
 
 
-def _each(api_version: str, kinds: str, change: Callable[[Fields], Fields] = _same) -> dict[tuple[str, str], Any]:
+def _each(
+    api_version: str, kinds: str, change: Callable[[Fields], Fields] = lambda item: item
+) -> dict[tuple[str, str], Any]:
     return {(api_version, kind): change for kind in kinds.split()}
 
 
@@ -485,16 +483,12 @@ def _key(value: Any, rest: Sequence[str], kinds: Sequence[str]) -> str:
 
     A value is wrong if its type is not in `kinds`.
     """
-    keys = list(_wrong(value, rest, kinds)) if isinstance(value, dict) else []
-    return str(keys[0]) if keys else "*"
-
-
-def _wrong(value: Mapping[Any, Any], rest: Sequence[str], kinds: Sequence[str]) -> Iterator[object]:
-    for key, inner in value.items():
+    for key, inner in value.items() if isinstance(value, dict) else ():
         for part in rest:
             inner = _inner(inner, part)
         if not any(_is_of(inner, kind) for kind in kinds):
-            yield key
+            return str(key)
+    return "*"
 
 
 def _inner(value: Any, part: str) -> Any:

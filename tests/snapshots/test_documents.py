@@ -13,7 +13,7 @@ import pytest
 from extender.cli.source_options import Source
 from extender.errors import MalformedCluster
 from extender.offline.manifests.templates import read_workloads
-from extender.snapshots.files import load_snapshot
+from extender.snapshots.files import read_snapshot
 
 SPEC = {"containers": [{"name": "c", "image": "i"}]}
 A, B = ({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": SPEC} for name in "ab")
@@ -47,7 +47,7 @@ TEXTS = [
 def test_a_file_has_the_same_pods_as_a_cluster_and_for_f(text: str | bytes, name: str, tmp_path: Path) -> None:
     data = text.encode() if isinstance(text, str) else text
     (tmp_path / name).write_bytes(data)
-    assert [obj.name for obj in load_snapshot(tmp_path / name) if type(obj).__name__ == "Pod"] == ["a", "b"]
+    assert [obj.name for obj in read_snapshot(tmp_path / name).objects if type(obj).__name__ == "Pod"] == ["a", "b"]
     found = Source(cluster=tmp_path).workloads([tmp_path / name])
     assert [workload.manifest["metadata"]["name"] for workload in found] == ["a", "b"]
 

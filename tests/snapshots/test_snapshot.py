@@ -52,7 +52,7 @@ def verdicts(cluster: Cluster) -> list[Any]:
 
 @pytest.mark.parametrize("redact", [False, True], ids=["named", "redacted"])
 def test_the_same_is_decided(redact: bool, tmp_path: Path) -> None:
-    data = write_snapshot(files.load_snapshot(EXAMPLE), redaction=Redaction() if redact else None)
+    data = write_snapshot(files.read_snapshot(EXAMPLE).objects, redaction=Redaction() if redact else None)
     assert verdicts(read_again(tmp_path / "c.json", data)) == verdicts(Cluster.load(EXAMPLE))
 
 
@@ -75,15 +75,15 @@ def test_the_same_is_decided_on_cases_of_every_kind(kind: str, tmp_path: Path) -
 
 
 def test_a_snapshot_keeps_every_object(tmp_path: Path) -> None:
-    objects = files.load_snapshot(EXAMPLE)
+    objects = files.read_snapshot(EXAMPLE).objects
     (tmp_path / "c.json.gz").write_bytes(write_snapshot(objects, compress=True))
-    again = files.load_snapshot(tmp_path / "c.json.gz")
+    again = files.read_snapshot(tmp_path / "c.json.gz").objects
     assert Counter(type(obj).__name__ for obj in again) == Counter(type(obj).__name__ for obj in objects)
 
 
 @pytest.mark.parametrize("name", ["c.json", "c.json.gz", "c.yaml"])
 def test_answers_about_a_snapshot_follow_its_version(name: str, tmp_path: Path) -> None:
-    data = write_snapshot(files.load_snapshot(EXAMPLE), kubernetes_version="v1.38.2-gke.1")
+    data = write_snapshot(files.read_snapshot(EXAMPLE).objects, kubernetes_version="v1.38.2-gke.1")
     if name.endswith(".yaml"):
         data = yaml.safe_dump(json.loads(data)).encode()
     (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
@@ -103,13 +103,13 @@ def test_a_snapshot_without_a_version_follows_the_newest_that_is_released() -> N
 
 
 def test_no_name_is_left_in_what_is_redacted() -> None:
-    text = write_snapshot(files.load_snapshot(EXAMPLE), redaction=Redaction()).decode()
+    text = write_snapshot(files.read_snapshot(EXAMPLE).objects, redaction=Redaction()).decode()
     assert [secret for secret in SECRETS if secret in text] == []
     assert "topology.kubernetes.io/zone" in text
 
 
 def test_hashes_of_two_snapshots_differ() -> None:
-    objects = files.load_snapshot(EXAMPLE)
+    objects = files.read_snapshot(EXAMPLE).objects
     assert write_snapshot(objects, redaction=Redaction()) != write_snapshot(objects, redaction=Redaction())
 
 

@@ -16,7 +16,7 @@ from extender.model.workloads import PodDisruptionBudget
 from extender.offline.claims import admit_new
 from extender.offline.manifests.templates import read_workloads
 from extender.offline.what_if.scenario import Scenario
-from extender.snapshots.files import load_snapshot
+from extender.snapshots.files import read_snapshot
 from tests.builders import make_node, make_pod
 
 Object = dict[str, Any]
@@ -35,7 +35,7 @@ def written(folder: Path, *documents: Any, form: str = "yaml") -> Path:
 
 
 def read_one(folder: Path, document: Object, form: str) -> Any:
-    objects = load_snapshot(written(folder, document, form=form))
+    objects = read_snapshot(written(folder, document, form=form)).objects
     return next((each for each in objects if type(each).__name__ == document["kind"]), None)
 
 
@@ -151,7 +151,7 @@ def test_what_has_another_version_or_group_is_left_out_with_one_note_per_kind(tm
         obj("v1", "ConfigMap"),
     ]
     notes: list[str] = []
-    objects = load_snapshot(written(tmp_path, NODE, *others, form=form), notes=notes)
+    objects = read_snapshot(written(tmp_path, NODE, *others, form=form), notes=notes).objects
     assert [each.name for each in objects] == ["n"]
     assert notes == [
         "2 ResourceSlice of resource.k8s.io/v1alpha3 left out: only resource.k8s.io/v1 and what converts to it is read",
@@ -166,7 +166,7 @@ def test_what_has_another_version_or_group_is_left_out_with_one_note_per_kind(tm
 def test_an_object_without_a_version_is_refused(tmp_path: Path, form: str) -> None:
     document = {"kind": "Pod", "metadata": {"name": "p"}}
     with pytest.raises(MalformedCluster, match="apiVersion is missing; expected v1 for a Pod"):
-        load_snapshot(written(tmp_path, NODE, document, form=form))
+        read_snapshot(written(tmp_path, NODE, document, form=form))
 
 
 def test_files_of_a_folder_that_hold_no_objects_are_left_out_with_one_note(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_files_of_a_folder_that_hold_no_objects_are_left_out_with_one_note(tmp_p
     (tmp_path / "patch.json").write_text('[{"op": "remove", "path": "/spec"}]')
     written(tmp_path, NODE)
     notes: list[str] = []
-    assert [each.name for each in load_snapshot(tmp_path, notes=notes)] == ["n"]
+    assert [each.name for each in read_snapshot(tmp_path, notes=notes).objects] == ["n"]
     named = "Chart.yaml, dashboard.json, empty.yaml, kustomization.yaml, patch.json, values.yaml"
     assert notes == [f"left out, because they hold no objects: {named}"]
 
@@ -190,7 +190,7 @@ def test_templates_of_a_chart_are_left_out_with_one_note(tmp_path: Path) -> None
     (tmp_path / "templates" / "tests" / "ready.yaml").write_text('{{ include "shop" . }}\n')
     written(tmp_path, NODE)
     notes: list[str] = []
-    assert [each.name for each in load_snapshot(tmp_path, notes=notes)] == ["n"]
+    assert [each.name for each in read_snapshot(tmp_path, notes=notes).objects] == ["n"]
     assert notes[-1] == (
         "left out, because `helm template` must render them first: templates/tests/ready.yaml, templates/web.yaml"
     )

@@ -213,6 +213,12 @@ class ExperimentSpec(Strict):
     metrics: Annotated[tuple[Metric, ...], Field(min_length=1)] = ("allocated", "fragmentation", "pending", "energy")
     moves: tuple[Annotated[int, Field(gt=0, le=_MOST_MOVES)], ...] = ()
 
+    def parts(self, text: str, path: str, faults: Faults) -> Sequence[_Part]:
+        """Returns the parts of an entry of `policies`; adds a fault for each that is wrong."""
+        if self.devices == "columns":
+            return _parts(text, path, faults, tuple(POLICIES))
+        return [_Part(1, text)] if text == KUBE_SCHEDULER else _parts(text, path, faults, POLICY_NAMES)
+
 
 @dataclass(frozen=True)
 class Experiment:
@@ -233,10 +239,7 @@ class Experiment:
         if spec is not None:
             search_last(str(path.resolve().parent))
             for index, text in enumerate(spec.policies):
-                if spec.devices == "claims":
-                    _claim_parts(text, f"policies[{index}]", faults)
-                else:
-                    _parts(text, f"policies[{index}]", faults)
+                spec.parts(text, f"policies[{index}]", faults)
             if spec.moves and (spec.arrivals.type, spec.devices) != ("inflated", "columns"):
                 faults.add("moves", "expected arrivals of type inflated, and devices by columns")
             if spec.arrivals.priorities and spec.devices == "claims":
@@ -273,14 +276,14 @@ class Experiment:
         """Returns the weighted policies of an entry of `policies`."""
         return [
             Weighted(part.users.policy if part.users else POLICIES[part.name](self.typical_pods, seed), part.weight)
-            for part in _parts(text, text, Faults())
+            for part in self.spec.parts(text, text, Faults())
         ]
 
     def chooser(self, nodes: DeviceNodes, text: str, seed: int) -> DeviceChooser | ClaimChooser:
         """Returns what places pods on these nodes under an entry of `policies`."""
         if self.spec.devices == "columns":
             return DeviceChooser(nodes, self.policy(text, seed))
-        parts = _claim_parts(text, text, Faults())
+        parts = self.spec.parts(text, text, Faults())
         users_rules = tuple(part.users for part in parts if part.users)
         return ClaimChooser(nodes, [(part.name, part.weight) for part in parts], self.typical_pods, users_rules)
 
@@ -290,7 +293,7 @@ class Experiment:
 
     def key(self, policy: str, seed: int) -> str:
         """Returns a name for all that a run depends on: equal names, equal results."""
-        own = [_source_digest(part.users) for part in _parts(policy, policy, Faults()) if part.users]
+        own = [_source_digest(part.users) for part in self.spec.parts(policy, policy, Faults()) if part.users]
         if self.spec.devices == "claims":
             policy = f"claims: {policy}"
         arrivals = self.spec.arrivals.model_dump()
@@ -306,7 +309,7 @@ class _Part(NamedTuple):
     users: CustomDevicePriority | None = None
 
 
-def _parts(text: str, path: str, faults: Faults, ours: Sequence[str] = tuple(POLICIES)) -> Sequence[_Part]:
+def _parts(text: str, path: str, faults: Faults, ours: Sequence[str]) -> Sequence[_Part]:
     """Returns the parts of a sum such as `FGD+2*PWR`; adds a fault for each that is wrong."""
     parts = []
     for part in text.split("+"):
@@ -322,11 +325,6 @@ def _parts(text: str, path: str, faults: Faults, ours: Sequence[str] = tuple(POL
             faults.add(path, f"devices: claims has no policy {name}")
         parts.append(_Part(weight, name, users))
     return parts
-
-
-def _claim_parts(text: str, path: str, faults: Faults) -> Sequence[_Part]:
-    """Does the same as `_parts` for policies of DeviceScoring; `kube-scheduler` stands alone."""
-    return [_Part(1, text)] if text == KUBE_SCHEDULER else _parts(text, path, faults, POLICY_NAMES)
 
 
 def _users_policy(name: str, path: str, faults: Faults, ours: Sequence[str]) -> CustomDevicePriority | None:
@@ -375,17 +373,16 @@ def _inflated(spec: ArrivalsSpec, trace: Trace, random: np.random.Generator) -> 
 
 
 def _recorded(spec: ArrivalsSpec, trace: Trace) -> list[Arrival]:
-    timed = [pod for pod in trace.pods if pod.created is not None]
-    first = min((pod.created for pod in timed if pod.created is not None), default=0.0)
+    timed = [(pod.created, pod) for pod in trace.pods if pod.created is not None]
+    first = min((created for created, _ in timed), default=0.0)
     made = [
         Arrival(
             pod.ask,
-            (pod.created - first) / _HOUR,
+            (created - first) / _HOUR,
             None if pod.deleted is None else (pod.deleted - first) / _HOUR,
             spec.priority(pod),
         )
-        for pod in timed
-        if pod.created is not None
+        for created, pod in timed
     ]
     return sorted(made, key=lambda arrival: arrival.hours or 0.0)
 

@@ -29,19 +29,7 @@ from extender.offline.explain.suggestion import ChangeDocument, SuggestedChange,
 from extender.offline.groups import GroupVerdict, GroupVerdicts
 from extender.offline.manifests.templates import Workload
 from extender.offline.nodes import all_nodes, chosen_devices, left_over, names
-from extender.offline.remarks import (
-    SchedulerCondition,
-    WrittenEvent,
-    blocked_containers,
-    contradicting,
-    failing_reserve,
-    invalid_policies,
-    other_scheduler,
-    pod_scheduled,
-    unasked_extenders,
-    unasked_plugins,
-    written,
-)
+from extender.offline.remarks import SchedulerCondition, WrittenEvent
 from extender.offline.state import ClusterState
 from extender.preemption.candidates import Candidate
 from extender.runtime.clock import known_so_far
@@ -254,7 +242,7 @@ class Explanation:
         """The condition that the pod's scheduler wrote, if it contradicts the verdict; else None."""
         if self.is_excluded or self._state.nodes_unread:
             return None
-        return contradicting(written_about(self.pod, self._state), self.message, fits=self.fits)
+        return remarks.contradicting(written_about(self.pod, self._state), self.message, fits=self.fits)
 
     @cached_property
     def changes(self) -> list[SuggestedChange]:
@@ -419,7 +407,7 @@ def _about_devices(state: ClusterState, decision: Decision) -> Iterator[str]:
 
 def written_about(pod: Pod, state: ClusterState) -> SchedulerCondition | None:
     """Returns the condition in which the pod's scheduler refuses the pod; None if it has not written one."""
-    return written(pod, pod.spec.scheduler_name or state.profiles.names[0])
+    return remarks.written(pod, pod.spec.scheduler_name or state.profiles.names[0])
 
 
 def explain_workload(state: ClusterState, workload: Workload) -> Explanation:
@@ -446,7 +434,7 @@ def status_notes(pod: Pod, state: ClusterState) -> tuple[list[str], bool]:
         gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates)
         notes.append(f"it is gated by {gates}: no scheduler tries it until its scheduling gates are removed")
     is_excluded = bool(notes)
-    if scheduler := other_scheduler(pod, state):
+    if scheduler := remarks.other_scheduler(pod, state):
         judged = "" if state.nodes_unread else f"; it is judged here by the rules of {state.profiles.names[0]}"
         notes.append(f"its schedulerName is {scheduler}{judged}")
     if pod.group_key is not None and pod.key not in state.infos:
@@ -455,15 +443,13 @@ def status_notes(pod: Pod, state: ClusterState) -> tuple[list[str], bool]:
     if pod.node_name and state.node_of(pod) is not None and not state.nodes_unread:
         notes.append(f"it is bound to {_node_text(pod.node_name, state)}, and judged as if it were not")
     if pod.node_name:
-        notes += [f"it has a node, so no scheduler can help it: {text}" for text in blocked_containers(pod)]
+        notes += [f"it has a node, so no scheduler can help it: {text}" for text in remarks.blocked_containers(pod)]
     if nominated := pod.status.nominated_node_name:
         is_tried = state.nodes_unread or state.has_node(nominated)
         outcome = "which the scheduler tries first" if is_tried else "so the scheduler tries the other nodes"
         notes.append(f"it is nominated to {_node_text(nominated, state)}, {outcome}")
     if not state.nodes_unread:
-        notes += [*unasked_extenders(state, [pod]), *unasked_plugins(state, [pod])]
-        notes += [*failing_reserve(state, [pod]), *invalid_policies(state, [pod])]
-        notes += _missing_claim_kinds(pod, state)
+        notes += [*remarks.differences(state, [pod]), *_missing_claim_kinds(pod, state)]
     return notes, is_excluded
 
 
@@ -495,7 +481,7 @@ def own_message(pod: Pod) -> str:
     """
     if pod.node_name:
         return f"it is bound to {pod.node_name}"
-    scheduled = pod_scheduled(pod)
+    scheduled = remarks.pod_scheduled(pod)
     return (scheduled.message or scheduled.reason) if scheduled else ""
 
 

@@ -38,7 +38,6 @@ from extender.offline.manifests.checks import (
 
 _SELECTING = ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet")
 _KNOWN = ("Pod", "ReplicationController", *_SELECTING, "Job", "CronJob")
-_API_VERSIONS = {"Pod": "v1", "ReplicationController": "v1", "Job": "batch/v1", "CronJob": "batch/v1"}
 
 
 def is_stored(pod: Fields) -> bool:
@@ -53,7 +52,6 @@ def faults(kind: str, item: Fields, template: Fields, path: str) -> Iterator[str
     For a kind that is not known here, only the template is checked.
     """
     if kind in _KNOWN:
-        yield from with_path("apiVersion", _version_fault(kind, item.get("apiVersion")))
         yield from metadata_faults(fields(item, "metadata"))
     if kind == "Pod":
         yield from _pod(item)
@@ -69,11 +67,6 @@ def metadata_faults(metadata: Fields) -> Iterator[str]:
     if metadata.get("namespace"):
         yield from with_path("metadata.namespace", formats.dns_label(metadata["namespace"]))
     yield from checks.label_map(fields(metadata, "labels"), "metadata.labels")
-
-
-def _version_fault(kind: str, version: str | None) -> str | None:
-    expected = _API_VERSIONS.get(kind, "apps/v1")
-    return f"expected {expected} for a {kind}, got {version!r}" if version not in (None, "", expected) else None
 
 
 def _claim_names(item: Fields) -> list[str]:

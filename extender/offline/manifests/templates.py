@@ -36,7 +36,6 @@ _OWNERS = {
     "StatefulSet": "StatefulSet",
     "ReplicationController": "ReplicationController",
 }
-_API_VERSIONS = {"Job": "batch/v1", "ReplicationController": "v1"}
 _JOB_NAMES = ("job-name", "batch.kubernetes.io/job-name")
 _JOB_UIDS = ("controller-uid", "batch.kubernetes.io/controller-uid")
 # The tolerations that the DaemonSet controller adds to its pods (upstream daemon/util AddOrUpdateDaemonPodTolerations).
@@ -306,7 +305,7 @@ def _reference(kind: str, name: str, owner: Object | None) -> Dict:
     uid = f"{kind}/{name}"
     if owner is not None:
         kind, name, uid = type(owner).__name__, owner.name, owner.uid
-    api_version = _API_VERSIONS.get(kind, "apps/v1")
+    api_version = WORKLOADS.get(kind, "apps/v1")
     return {"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": True}
 
 
