@@ -108,13 +108,13 @@ def to_objects(items: Iterable[Mapping[str, Any]], watch: Sequence[Kind] = ()) -
     return with_defaults([obj for obj in objects if obj is not None])
 
 
-def to_pod(pod: Pod | Mapping[str, Any], place: str = "pod") -> Pod:
+def to_pod(pod: Pod | Mapping[str, Any]) -> Pod:
     """Returns the pod, with namespace and UID filled in if they are missing.
 
     Raises:
         MalformedCluster: `pod` is not a mapping, has no name, or has a field of the wrong type.
     """
-    return pod if isinstance(pod, Pod) else identified(_converted(pod, Pod, place))
+    return pod if isinstance(pod, Pod) else identified(_converted(pod, Pod, "pod"))
 
 
 def _converted(item: Mapping[str, Any], kind: type[T], place: str) -> T:

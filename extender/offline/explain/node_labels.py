@@ -137,19 +137,14 @@ def unmet_demands(pod: Pod, state: ClusterState, nodes: Sequence[str]) -> list[t
     A group has one `Unmet` for each term of required node affinity, because a node needs to match only one term. To
     find the unmet demands, the NodeAffinity filter is run for copies of the pod that have a single demand.
     """
-    selector = {_label_demand(key, value): {key: value} for key, value in (pod.spec.node_selector or {}).items()}
-    refusing = {
-        demand: set(state.engine.filter_by(_FILTER, _selecting(pod, labels, None), nodes))
-        for demand, labels in selector.items()
-    }
+    labels = (pod.spec.node_selector or {}).items()
+    probes = {_label_demand(key, value): _selecting(pod, {key: value}, None) for key, value in labels}
     terms = _terms(pod)
-    demands_of: dict[int, list[str]] = {}
-    for position, term in terms:
-        alone = _single_requirements(term)
-        for demand, single in alone.items():
-            probe = _selecting(pod, {}, NodeSelector(node_selector_terms=[single]))
-            refusing[demand] = set(state.engine.filter_by(_FILTER, probe, nodes))
-        demands_of[position] = [*selector, *alone]
+    demands_of = {position: [*probes, *_single_requirements(term)] for position, term in terms}
+    for _, term in terms:
+        for demand, single in _single_requirements(term).items():
+            probes[demand] = _selecting(pod, {}, NodeSelector(node_selector_terms=[single]))
+    refusing = {demand: state.engine.filter_by(_FILTER, probe, nodes) for demand, probe in probes.items()}
     groups: dict[tuple[frozenset[str], ...], list[str]] = {}
     for name in nodes:
         unmet = tuple(

@@ -203,15 +203,14 @@ class Attempts:
         return True
 
     def _finish(self, trial: PlanTrial) -> Score | None:
-        """Ends the trial, and notes the plan if it is the best so far; None if the scheduler would preempt a pod."""
+        """Ends the trial, and notes it if it is the best plan so far.
+
+        Returns its score; None if the scheduler would preempt a pod.
+        """
         try:
             trial.finish(self.created)
         except MoveRefused:
             return None
-        return self._noted(trial)
-
-    def _noted(self, trial: PlanTrial) -> Score:
-        """Returns the score of a trial at its end, and notes it if it is the best plan so far."""
         infos = trial.state.infos
         placed = {key: info.pod.node_name for key in self.priorities if (info := infos.get(key)) and info.pod.node_name}
         counts = Counter(self.priorities[key] for key in placed)

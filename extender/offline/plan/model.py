@@ -234,12 +234,6 @@ class RelaxedProblem:
         needed[pods.allowed] = np.where(most < sums.shape[2], most, UNREACHABLE)
         return needed
 
-    def fewest_exactly(self, pods: PodClass, most: int, count: int = 1) -> Ints:
-        """Returns the same as `fewest`, but improved where all sets of up to `most` pods can be tried."""
-        fewest = self.fewest(pods, count)
-        self.improve(fewest, np.flatnonzero(fewest <= most).tolist(), pods, most, count)
-        return fewest
-
     def improve(self, fewest: Ints, places: Iterable[int], pods: PodClass, most: int, count: int) -> None:
         """Improves what `fewest` has returned for some nodes, if all sets of up to `most` pods can be tried."""
         most = min(most, UNREACHABLE - 1)

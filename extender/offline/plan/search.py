@@ -114,7 +114,10 @@ class _Search:
     def run(self) -> Findings:
         findings = self.findings
         try:
-            self._settle()
+            # Lets the scheduler run until it has nothing left to do, and cordons the nodes to empty.
+            findings.preempted = settle(self._base, self._options.seed, self._now)
+            for name in self._emptied:
+                self._base.add(with_cordon(self._base.node(name), unschedulable=True))
             findings.proof = self._find_leaving()
             counts = Counter(self._priorities().values())
             findings.levels = {priority: counts[priority] for priority in sorted(counts, reverse=True)}
@@ -185,12 +188,6 @@ class _Search:
             findings.is_complete = findings.places_all and findings.bound >= known
         if not findings.is_complete:
             self._ask_solver(problem)
-
-    def _settle(self) -> None:
-        """Lets the scheduler run until it has nothing left to do, and cordons the nodes to empty."""
-        self.findings.preempted = settle(self._base, self._options.seed, self._now)
-        for name in self._emptied:
-            self._base.add(with_cordon(self._base.node(name), unschedulable=True))
 
     def _find_leaving(self) -> str | None:
         """Collects the pods that have to leave the nodes to empty; returns why one of them cannot leave."""

@@ -202,7 +202,8 @@ class Solver:
                     total = least.with_node()
                     least_of_all = max(least_of_all, least.total[-1])
                 else:
-                    total = fewest = problem.fewest_exactly(pods, most)
+                    total = fewest = problem.fewest(pods)
+                    problem.improve(fewest, np.flatnonzero(fewest <= most).tolist(), pods, most, 1)
                 self._fewest[number] = fewest
                 near[number] = total <= most
                 needed = np.minimum(needed, np.where(fewest > 0, total, UNREACHABLE))

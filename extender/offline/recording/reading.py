@@ -88,15 +88,6 @@ class RecordedStep(Documented, frozen=True):
     text: str
 
 
-def steps_of(lines: Sequence[StepLine], numbers: NodeNumbers) -> Iterator[RecordedStep]:
-    """Yields the step of each line. Raises MalformedCluster, with the step's number, if a line makes no sense."""
-    seen = _Seen(numbers)
-    for number, line in enumerate(lines):
-        with naming_step(number):
-            kind, subject, text = _described(line, seen)
-        yield RecordedStep(number, line.at, kind, subject, text)
-
-
 @contextmanager
 def naming_step(number: int) -> Iterator[None]:
     """Adds the step's number to the message of a MalformedInput that the `with` block raises."""
@@ -247,7 +238,11 @@ class Recording:
     @cached_property
     def steps(self) -> Sequence[RecordedStep]:
         """The steps, each with its description. Raises MalformedCluster if a line makes no sense."""
-        return list(steps_of(self.lines, self.numbers))
+        seen, steps = _Seen(self.numbers), []
+        for number, line in enumerate(self.lines):
+            with naming_step(number):
+                steps.append(RecordedStep(number, line.at, *_described(line, seen)))
+        return steps
 
     @cached_property
     def _states(self) -> Sequence[tuple[int, State]]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -383,14 +383,6 @@ class ReplayResult(Documented, frozen=True):
         return rendering.part("table.html", {"title": title, "head": head, "rows": rows})
 
 
-class _Item(NamedTuple):
-    """A line of the recording, for sorting by moment; changes come before decisions of the same moment."""
-
-    moment: int
-    is_decision: bool
-    number: int
-
-
 def replay(
     recording: Recording | str | Path,
     policy: AnyPolicy | None = None,
@@ -475,29 +467,31 @@ class _Replay:
         self._changed: list[ChangedDecision] = []
 
     def run(self, progress: Progress | None) -> ReplayResult:
-        lines, items = self._recording.lines, sorted(self._items())
-        total, gaps = sum(item.is_decision for item in items), self._gaps()
+        lines, order = self._recording.lines, self._order()
+        total, gaps = sum(isinstance(line, DecisionLine) for line in lines), self._gaps()
         begun = not (lines and isinstance(lines[0], CheckpointLine))
         with known_so_far(lambda: f"{self._decided.total()} of {counted(total, 'decision')} are made again"):
-            for item in items:
-                line = lines[item.number]
+            for number in order:
+                line = lines[number]
                 if isinstance(line, DecisionLine):
-                    missing = any(begin < item.moment < end for begin, end in gaps)
-                    self._decide(item.number, line, MISSING if missing else "" if begun else BEFORE)
+                    missing = any(begin < line.moment < end for begin, end in gaps)
+                    self._decide(number, line, MISSING if missing else "" if begun else BEFORE)
                     if progress:
                         progress(self._decided.total() + self._left_out.total(), total)
                 else:
                     begun = True
-                    self._change(item.number, line)
+                    self._change(number, line)
         changed = sorted(self._changed, key=lambda decision: decision.step)
         return ReplayResult(dict(self._decided), dict(self._left_out), changed, list(self._notes()))
 
-    def _items(self) -> Iterator[_Item]:
-        for number, line in enumerate(self._recording.lines):
-            if isinstance(line, ObjectLine | CheckpointLine):
-                yield _Item(line.moment, False, number)
-            elif isinstance(line, DecisionLine):
-                yield _Item(line.moment, True, number)
+    def _order(self) -> list[int]:
+        """Returns the numbers of changes and decisions by moment; changes come before decisions of the same moment."""
+        numbered = [
+            (line.moment, isinstance(line, DecisionLine), number)
+            for number, line in enumerate(self._recording.lines)
+            if isinstance(line, ObjectLine | CheckpointLine | DecisionLine)
+        ]
+        return [number for _, _, number in sorted(numbered)]
 
     def _gaps(self) -> list[tuple[int, int]]:
         """Returns the gaps in the recorded changes, each as the numbers of the changes before and after the gap."""
