@@ -7,7 +7,6 @@ cluster, and by `Cluster.from_kubeconfig`.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -61,76 +60,62 @@ Listed = list[Object] | ClusterError
 
 
 @dataclass(slots=True)
-class ClusterObjects:
-    """The objects of a cluster.
+class _Unread:
+    """What could not be read.
 
     Attributes:
-        kubernetes_version: the version that the API server reports, as v1.37.1; "" if it reports none.
-        notes: messages for the user, one for each group of kinds that could not be read.
-        nodes_unread: why the nodes could not be read; None if the nodes were read.
-        pods_unread: why some pods could not be read; None if all pods were read.
+        nodes: why the nodes could not be read; None if the nodes were read.
+        pods: why some pods could not be read; None if all pods were read.
+        notes: messages for the user.
     """
 
-    objects: list[Object] = field(default_factory=list)
-    kubernetes_version: str = ""
+    nodes: str | None = None
+    pods: str | None = None
     notes: list[str] = field(default_factory=list)
-    nodes_unread: str | None = None
-    pods_unread: str | None = None
 
 
-def read_cluster(access: ClusterAccess, namespace: str = "default", watch: Sequence[Kind] = ()) -> ClusterObjects:
-    """Lists the objects of every kind that answers need, and adds notes on kinds that this user may not list.
+def read_state(
+    access: ClusterAccess, namespace: str = "default", profiles: Profiles | None = None, *, needs_nodes: bool = True
+) -> tuple[ClusterState, list[str]]:
+    """Lists the objects of every kind that answers need; returns them, and notes on kinds that this user may not list.
 
     Args:
         namespace: the namespace whose pods to list if listing all pods is forbidden.
-        watch: further kinds to list, for users' rules.
+        profiles: the rules to decide by; the kinds that users' rules watch are listed, too.
 
     Raises:
         ConfigurationError: the kubeconfig cannot be used.
         ClusterError: the API server does not answer within FIRST_CALL_SECONDS, or fails to list nodes or pods; or this
-            user may list neither nodes nor pods.
+            user may list neither nodes nor pods, or not the nodes although `needs_nodes` is True.
     """
     credentials = credentials_of(access)
     with connection_advice():
         credentials.load().endpoint.dial(FIRST_CALL_SECONDS).close()
+    watch = profiles.watch if profiles else ()
     kinds = list({**OFFLINE_KINDS, **{kind.name: kind for kind in watch}}.values())
     with closing(KubeClient(credentials)) as client:
         version = _version_if_served(client)
         with ThreadPoolExecutor(_CONCURRENT_LISTS) as pool:
             lists = list(pool.map(lambda kind: _list(client, kind), kinds))
         results = dict(zip((kind.name for kind in kinds), lists, strict=True))
-        cluster = _nodes_and_pods(client, results, namespace)
-    cluster.kubernetes_version = version
-    unread: dict[str, list[Kind]] = {}
+        unread = _nodes_and_pods(client, results, namespace)
+    if unread.nodes and needs_nodes:
+        raise ClusterError(f"{unread.nodes}: without them only `extender explain POD` has an answer")
+    objects: list[Object] = []
+    by_reason: dict[str, list[Kind]] = {}
     for kind in kinds:
         result = results[kind.name]
         if not isinstance(result, ClusterError):
-            cluster.objects += result
+            objects += result
         elif kind.name not in NEEDED:
-            unread.setdefault(_reason(result), []).append(kind)
-    for reason, unread_kinds in unread.items():
+            by_reason.setdefault(_reason(result), []).append(kind)
+    for reason, unread_kinds in by_reason.items():
         plurals = ", ".join(kind.plural for kind in unread_kinds)
         subjects = ", ".join(dict.fromkeys(_LEFT_OUT.get(kind.name, "its rules") for kind in unread_kinds))
-        cluster.notes.append(f"{plurals} could not be read ({reason}), so the answer leaves out {subjects}")
-    return cluster
-
-
-def read_state(
-    access: ClusterAccess, namespace: str = "default", profiles: Profiles | None = None, *, needs_nodes: bool = True
-) -> tuple[ClusterState, list[str]]:
-    """Reads the cluster with `read_cluster`; returns it as a ClusterState, with notes on what could not be read.
-
-    Raises:
-        The errors of `read_cluster`.
-        ClusterError: `needs_nodes` is True and the nodes may not be listed.
-    """
-    objects = read_cluster(access, namespace, profiles.watch if profiles else ())
-    if objects.nodes_unread and needs_nodes:
-        raise ClusterError(f"{objects.nodes_unread}: without them only `extender explain POD` has an answer")
-    state = ClusterState(objects.objects, profiles, kubernetes_version=objects.kubernetes_version)
-    state.nodes_unread = objects.nodes_unread is not None
-    state.pods_unread = objects.pods_unread
-    return state, objects.notes
+        unread.notes.append(f"{plurals} could not be read ({reason}), so the answer leaves out {subjects}")
+    state = ClusterState(objects, profiles, kubernetes_version=version)
+    state.nodes_unread, state.pods_unread = unread.nodes is not None, unread.pods
+    return state, unread.notes
 
 
 class _EventSource(msgspec.Struct):
@@ -189,8 +174,8 @@ def _reason(error: ClusterError) -> str:
     return f"{FORBIDDEN}: {user[1]} may not list them" if user else str(error)
 
 
-def _nodes_and_pods(client: KubeClient, results: dict[str, Listed], namespace: str) -> ClusterObjects:
-    """Returns a ClusterObjects that has no objects yet, but notes on nodes and pods that could not be listed.
+def _nodes_and_pods(client: KubeClient, results: dict[str, Listed], namespace: str) -> _Unread:
+    """Returns what could not be read of nodes and pods, with notes on it.
 
     If listing all pods is forbidden, lists the pods of `namespace`, and replaces the error in `results` by these pods.
 
@@ -201,14 +186,14 @@ def _nodes_and_pods(client: KubeClient, results: dict[str, Listed], namespace: s
     for kind, result in ((KINDS[name], results[name]) for name in NEEDED):
         if isinstance(result, ClusterError) and getattr(result, "status", 0) != FORBIDDEN:
             raise ClusterError(f"{kind.plural} cannot be listed ({result}), and there is no answer without them")
-    cluster = ClusterObjects()
+    unread = _Unread()
     if isinstance(pods, ClusterError):
         of_namespace = _list(client, KINDS["Pod"], namespace)
         if not isinstance(of_namespace, ClusterError):
             results["Pod"] = of_namespace
-            cluster.pods_unread = f"only pods in the namespace {namespace} could be read ({_reason(pods)})"
-            cluster.notes.append(
-                f"{cluster.pods_unread}, so the answer lacks pods of other namespaces: less may be free, and "
+            unread.pods = f"only pods in the namespace {namespace} could be read ({_reason(pods)})"
+            unread.notes.append(
+                f"{unread.pods}, so the answer lacks pods of other namespaces: less may be free, and "
                 "spreading, pod affinity and preemption may differ"
             )
         elif isinstance(nodes, ClusterError):
@@ -216,17 +201,15 @@ def _nodes_and_pods(client: KubeClient, results: dict[str, Listed], namespace: s
                 f"neither nodes nor pods can be read ({_reason(pods)}), and there is no answer without them"
             )
         else:
-            cluster.pods_unread = f"pods could not be read ({_reason(pods)})"
-            cluster.notes.append(
-                f"{cluster.pods_unread}, and every node counts as empty: the answer leaves out used resources, "
+            unread.pods = f"pods could not be read ({_reason(pods)})"
+            unread.notes.append(
+                f"{unread.pods}, and every node counts as empty: the answer leaves out used resources, "
                 "spreading, pod affinity and preemption"
             )
     if isinstance(nodes, ClusterError):
-        cluster.nodes_unread = f"nodes could not be read ({_reason(nodes)})"
-        cluster.notes.insert(
-            0, f"{cluster.nodes_unread}, so the verdict is the scheduler's own, from the pod's conditions"
-        )
-    return cluster
+        unread.nodes = f"nodes could not be read ({_reason(nodes)})"
+        unread.notes.insert(0, f"{unread.nodes}, so the verdict is the scheduler's own, from the pod's conditions")
+    return unread
 
 
 class _NamedList(msgspec.Struct):
