@@ -125,11 +125,9 @@ def copies_of(state: ClusterState, template: Node, names: Sequence[str]) -> Fres
     of_drivers = (obj for kind in _REPORTED for obj in state.objects.all(kind).values())
     reported = [obj for obj in of_drivers if _is_about(obj, template, keys)]
     static = [info.pod for info in state.pods_on(template.name) if is_pinned(info.pod) and not is_daemon(info.pod)]
-    fresh = _with_pods(state, template, names, reported, static, keys, like=template.name)
     classes = ", ".join(sorted({each.storage_class_name for each in _of(CSIStorageCapacity, reported)}))
-    text = f"new nodes like {template.name}: as much local storage of StorageClass {classes} counts as free as on it"
-    notes = [text] if classes else []
-    return FreshNodes(fresh.nodes, [*fresh.notes, *notes] if names else ())
+    notes = [f"as much local storage of StorageClass {classes} counts as free as on it"] if classes else []
+    return _with_pods(state, template, names, reported, static, keys, template.name, notes)
 
 
 def from_manifest(
@@ -141,29 +139,25 @@ def from_manifest(
 
     Raises MalformedCluster if the manifest has a malformed quantity.
     """
-    if not names:
-        return FreshNodes((), ())
     keys = _local_keys(state, template, objects)
     reported = [obj for obj in objects if _is_about(obj, template, keys)]
-    with quantities_of(template):
-        fresh = _with_pods(state, template, names, reported, (), keys, like=None)
     drivers = sorted({each.name for csi_node in state.objects.all(CSINode).values() for each in csi_node.drivers})
     capacities = state.objects.all(CSIStorageCapacity).values()
     local = {each.storage_class_name for each in capacities if _has_local_topology(each, keys)}
     classes = sorted(local.difference(each.storage_class_name for each in _of(CSIStorageCapacity, reported)))
     left_out = Counter(type(obj).__name__ for obj in objects if not _is_about(obj, template, keys))
-    prefix = f"new nodes like {template.name}: "
     notes = []
     if left_out:
         kinds = ", ".join(f"{count} {kind}" for kind, count in left_out.items())
-        notes.append(f"{prefix}left out, because no driver reports them for node {template.name} alone: {kinds}")
+        notes.append(f"left out, because no driver reports them for node {template.name} alone: {kinds}")
     if drivers and not _of(CSINode, reported):
         text = f"many volumes of {', '.join(drivers)} can be attached, so no such limit counts there"
-        notes.append(f"{prefix}a manifest does not say how {text}")
+        notes.append(f"a manifest does not say how {text}")
     if classes:
         text = f"much local storage of StorageClass {', '.join(classes)} is free, so none counts there"
-        notes.append(f"{prefix}a manifest does not say how {text}")
-    return FreshNodes(fresh.nodes, [*fresh.notes, *notes])
+        notes.append(f"a manifest does not say how {text}")
+    with quantities_of(template):
+        return _with_pods(state, template, names, reported, (), keys, None, notes)
 
 
 def shapes(state: ClusterState, most: int) -> list[Node]:
@@ -194,14 +188,16 @@ def _with_pods(
     static: Sequence[Pod],
     keys: frozenset[str],
     like: str | None,
+    notes: Sequence[str],
 ) -> FreshNodes:
+    """Returns the nodes with the pods of DaemonSets; `notes` are added to those on the pods."""
     if not names:
         return FreshNodes((), ())
     defaults = {
         key: template.labels.get(f"beta.{key}") or _usual(state, key) or value for key, value in _DEFAULTS.items()
     }
     nodes = [_bare(template, name, keys, defaults) for name in names]
-    daemons, notes = _daemons_for(state, nodes[0], static, like)
+    daemons, of_pods = _daemons_for(state, nodes[0], static, like)
     fresh = [
         FreshNode(
             node,
@@ -210,7 +206,7 @@ def _with_pods(
         )
         for node in nodes
     ]
-    return FreshNodes(fresh, [f"new nodes like {template.name}: {note}" for note in notes])
+    return FreshNodes(fresh, [f"new nodes like {template.name}: {note}" for note in (*of_pods, *notes)])
 
 
 def _bare(template: Node, name: str, keys: frozenset[str], defaults: dict[str, str]) -> Node:

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urlencode
@@ -274,12 +275,9 @@ def by_free_resource(document: Mapping[str, Any], resource: str, moment: str = "
             amounts = f"{rounded(resource, free)} of {rounded(resource, allocatable)}"
             text = f"{amounts} {resource} free, {free / allocatable:.0%}"
         cells.append(Cell(node["name"], shade, text + ("" if node["ready"] else ", takes no pods")))
-    counts = Counter(cell.shade for cell in cells)
-    legend = [Key(f"free{shade}", _range_text(shade), counts[f"free{shade}"]) for shade in range(_SHADES + 1)]
-    others = {CORDONED: "takes no pods", NONE: f"no {resource}"}
-    legend += [Key(shade, text, counts[shade]) for shade, text in others.items()]
+    shares = {f"free{shade}": _range_text(shade) for shade in range(_SHADES + 1)}
     title = f"free {resource}, {moment}" if moment else f"free {resource}"
-    return NodeMap(title, _grouped(document, cells), [key for key in legend if key.nodes])
+    return _map_of(document, cells, title, {**shares, CORDONED: "takes no pods", NONE: f"no {resource}"})
 
 
 def _range_text(shade: int) -> str:
@@ -304,11 +302,8 @@ def by_verdict(document: Mapping[str, Any], explanation: Mapping[str, Any]) -> N
             text = refused.get(name, "not examined")
             shade = shades.get(text, OTHER)
         cells.append(Cell(name, shade, text))
-    counts = Counter(cell.shade for cell in cells)
     meanings = {BEST: "fits best", FITS: "fits", **{shade: reason for reason, shade in shades.items()}}
-    meanings[OTHER] = "other reasons"
-    legend = [Key(shade, text, counts[shade]) for shade, text in meanings.items() if counts[shade]]
-    return NodeMap(f"verdict for {explanation['pod']}", _grouped(document, cells), legend)
+    return _map_of(document, cells, f"verdict for {explanation['pod']}", {**meanings, OTHER: "other reasons"})
 
 
 def by_cause(pods: Sequence[Mapping[str, Any]]) -> list[tuple[str, int, list[list[tuple[int, Mapping[str, Any]]]]]]:
@@ -323,7 +318,10 @@ def by_cause(pods: Sequence[Mapping[str, Any]]) -> list[tuple[str, int, list[lis
     return [(cause, sum(map(len, rows.values())), list(rows.values())) for cause, rows in causes.items()]
 
 
-def _grouped(document: Mapping[str, Any], cells: Sequence[Cell]) -> list[ZoneMap]:
+def _map_of(document: Mapping[str, Any], cells: Sequence[Cell], title: str, meanings: Mapping[str, str]) -> NodeMap:
+    """Returns a map of these cells; `meanings` maps CSS classes to their meanings in the legend."""
+    counts = Counter(cell.shade for cell in cells)
+    legend = [Key(shade, text, counts[shade]) for shade, text in meanings.items() if counts[shade]]
     by_zone: dict[str, list[Cell]] = {}
     for node, cell in zip(document["nodes"], cells, strict=True):
         by_zone.setdefault(node["zone"], []).append(cell)
@@ -331,7 +329,8 @@ def _grouped(document: Mapping[str, Any], cells: Sequence[Cell]) -> list[ZoneMap
         by_zone = {"all zones": list(cells)}
     widest = max(map(len, by_zone.values()), default=1)
     columns = min(max(math.ceil(math.sqrt(2 * widest)), _FEWEST_COLUMNS), _MOST_COLUMNS)
-    return [ZoneMap(zone or "no zone", zone_cells, columns) for zone, zone_cells in sorted(by_zone.items())]
+    zones = [ZoneMap(zone or "no zone", zone_cells, columns) for zone, zone_cells in sorted(by_zone.items())]
+    return NodeMap(title, zones, legend)
 
 
 def waterfall_steps(waterfall: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -340,9 +339,7 @@ def waterfall_steps(waterfall: Mapping[str, Any]) -> list[dict[str, Any]]:
     A bar has the plugin's values from `waterfall["plugins"]`, and also "plugin" (the name), "x" and "width". The last
     two are in per cent of the chart's width.
     """
-    ends = [0]
-    for line in waterfall["plugins"].values():
-        ends.append(ends[-1] + line["difference"])
+    ends = list(accumulate((line["difference"] for line in waterfall["plugins"].values()), initial=0))
     low, high = min(ends), max(ends)
     scale = 100 / max(high - low, 1)
     return [
@@ -352,7 +349,7 @@ def waterfall_steps(waterfall: Mapping[str, Any]) -> list[dict[str, Any]]:
             "x": round((min(before, after) - low) * scale, 2),
             "width": round(abs(after - before) * scale, 2),
         }
-        for (plugin, line), before, after in zip(waterfall["plugins"].items(), ends[:-1], ends[1:], strict=True)
+        for (plugin, line), (before, after) in zip(waterfall["plugins"].items(), pairwise(ends), strict=True)
     ]
 
 

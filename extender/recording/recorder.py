@@ -245,17 +245,16 @@ class Recorder:
         """
         at = self._clock.now()
         with self._lock:
-            if self._waiting_bytes + CHANGE_BYTES > self._limit_bytes:
+            is_full = self._waiting_bytes + CHANGE_BYTES > self._limit_bytes
+            if is_full or (self._lost_changes and self._waiting_bytes >= self._limit_bytes // 2):
                 self._lost_changes += 1
-            elif not self._lost_changes:
-                self._append(lambda encoder: encoder.change(at, moment, kind, key, present), CHANGE_BYTES)
-            elif self._waiting_bytes < self._limit_bytes // 2:
+            elif self._lost_changes:
                 updates, lost = everything(), self._lost_changes
                 self._append(lambda encoder: encoder.checkpoint(at, moment, updates, lost), CHANGE_BYTES)
                 self._report_dropped(CHANGE, self._lost_changes)
                 self._lost_changes = 0
             else:
-                self._lost_changes += 1
+                self._append(lambda encoder: encoder.change(at, moment, kind, key, present), CHANGE_BYTES)
 
     def settings_changed(self, **changed: str) -> None:
         """Begins another file, whose header has these fields of `RecordedSettings`, for all later entries."""

@@ -97,14 +97,6 @@ def as_sentence(groups: Sequence[GroupCount]) -> str:
     )
 
 
-def incomplete(groups: Sequence[GroupCount]) -> Iterator[Cells]:
-    """Yields a table of the groups with members that have no node; yields nothing if there are no such groups."""
-    rows = [each for each in groups if each.place is not GroupPlace.WHOLE]
-    if rows:
-        yield "POD GROUP", "ON A NODE", "WAITING", "LOST"
-        yield from ((each.group, str(each.placed), str(each.waiting), str(each.lost)) for each in rows)
-
-
 class Balance(Documented, frozen=True):
     """Measures of how fully and evenly the nodes are used; each is a share between 0 and 1, by resource.
 
@@ -369,7 +361,13 @@ def as_text(result: SimulationResult, *, every: bool = False) -> Iterator[str]:
     if result.groups:
         yield ""
         yield as_sentence(result.groups)
-        yield from cut(list(incomplete(result.groups)), most, " groups")
+        incomplete = [
+            (each.group, str(each.placed), str(each.waiting), str(each.lost))
+            for each in result.groups
+            if each.place is not GroupPlace.WHOLE
+        ]
+        if incomplete:
+            yield from cut([("POD GROUP", "ON A NODE", "WAITING", "LOST"), *incomplete], most, " groups")
     head, *pending = _pending_rows(result.remaining, every=every)
     yield from section(head, pending, most, " reasons")
     nodes = {placement.pod: placement.node for placement in placed}
