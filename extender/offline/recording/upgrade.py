@@ -19,43 +19,27 @@ from extender.table.features import FeatureGates
 
 
 @dataclass(frozen=True, slots=True)
-class ChangedPod:
-    """A pod about which the two versions decide differently.
+class UpgradeResult:
+    """The outcome of a check of a snapshot.
 
     Attributes:
-        pod: namespace/name.
-        before, after: the two decisions as texts.
-        what: how the decision changes, as in "3 pods get another node".
-        cause: the change of Kubernetes that makes the difference.
+        judged: how many pods were judged.
+        changed: the pods about which the decisions differ, in the form of a replay, with a step for each.
+        consequences: how each of these decisions changes, and for which pod.
     """
 
-    pod: str
-    before: str
-    after: str
-    what: str
-    cause: str
-
-
-@dataclass(frozen=True, slots=True)
-class UpgradeResult:
-    """The outcome of a check of a snapshot: how many pods were judged, and those about which the decisions differ."""
-
     judged: int
-    changed: Sequence[ChangedPod]
+    changed: Sequence[ChangedDecision]
+    consequences: Sequence[tuple[Consequence, str]]
     notes: Sequence[str]
 
     def sentences(self, most: int | None = MOST_NAMES) -> Sequence[str]:
         """Returns the counts by cause; see `counted_by_cause`."""
-        return counted_by_cause(((Consequence("pod", each.what, each.cause), each.pod) for each in self.changed), most)
+        return counted_by_cause(self.consequences, most)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the form of a replay (docs/record-and-replay.md), with a step for each pod that changes."""
-        changed = [
-            ChangedDecision(number, 0.0, "pod", each.pod, [Difference(each.before, each.after, each.cause)], each.cause)
-            for number, each in enumerate(self.changed)
-        ]
-        notes = [*self.sentences(), *self.notes]
-        return ReplayResult({"pod": self.judged}, {}, changed, notes).to_dict()
+        return ReplayResult({"pod": self.judged}, {}, self.changed, [*self.sentences(), *self.notes]).to_dict()
 
 
 def check(
@@ -73,19 +57,22 @@ def check(
     after = upgraded(before, target)
     under = cache(partial(_under, state))
     then, now, causes = under(before), under(after), Causes(before, after, under)
-    changed: list[ChangedPod] = []
+    changed: list[ChangedDecision] = []
+    consequences: list[tuple[Consequence, str]] = []
     infos = list(state.infos.values())
     for number, info in enumerate(infos, 1):
         one, other = then.engine.decide(info.pod), now.engine.decide(info.pod)
         if _outcome(one) != _outcome(other):
             cause = causes.of(partial(_differs, info.pod.key, _outcome(one)))
-            changed.append(ChangedPod(info.pod.key, _shown(one), _shown(other), _what(one, other), cause))
+            differences = [Difference(_shown(one), _shown(other), cause)]
+            changed.append(ChangedDecision(len(changed), 0.0, "pod", info.pod.key, differences, cause))
+            consequences.append((Consequence("pod", _what(one, other), cause), info.pod.key))
         progress(number, len(infos))
     difference = changes(before, after)
     note = (
         f"decided with {difference}" if difference else f"under {target}, nothing differs from the snapshot's version"
     )
-    return UpgradeResult(len(infos), changed, [note])
+    return UpgradeResult(len(infos), changed, consequences, [note])
 
 
 def as_text(result: UpgradeResult, *, every: bool = False) -> Iterator[str]:
@@ -95,7 +82,9 @@ def as_text(result: UpgradeResult, *, every: bool = False) -> Iterator[str]:
     yield f"{counted(result.judged, 'pod')} judged as if waiting: {differ}"
     yield from map(printable, result.sentences(None if every else MOST_NAMES))
     yield from (printable(f"note: {note}") for note in result.notes)
-    rows = [(each.pod, each.before, each.after, each.cause) for each in result.changed]
+    rows = [
+        (each.pod, one.recorded, one.replayed, one.cause or "") for each in result.changed for one in each.differences
+    ]
     yield from section(("POD", "BEFORE", "AFTER", "CAUSE"), rows, None if every else MOST_ROWS)
 
 

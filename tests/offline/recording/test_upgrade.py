@@ -77,8 +77,8 @@ def test_nothing_changes_under_the_version_of_the_snapshot() -> None:
     ],
 )
 def test_the_cause_is_the_change_without_which_the_decision_would_stay(target: str, cause: str) -> None:
-    (changed,) = check(state_of(with_pod_level_requests("x")), target).changed
-    assert (changed.what, changed.cause) == ("get another node", cause)
+    ((consequence, _),) = check(state_of(with_pod_level_requests("x")), target).consequences
+    assert (consequence.what, consequence.cause) == ("get another node", cause)
     assert cause != SEVERAL
 
 
