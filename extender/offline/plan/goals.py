@@ -26,7 +26,7 @@ from extender.offline.answers import Documented
 from extender.offline.claims import precomputed, replica_infos
 from extender.offline.manifests.templates import Workload, required_workload
 from extender.offline.plan.attempts import Findings, SearchOptions, movers_on
-from extender.offline.plan.search import search
+from extender.offline.plan.search import Search
 from extender.offline.plan.trial import PlanTrial, obstacle, settle
 from extender.offline.state import ClusterState
 from extender.offline.what_if.capacity import admitted_templates, copies_of, copy_of_gang, gangs_of
@@ -221,7 +221,7 @@ class _Defrag:
         return self.copies[: count * size]
 
     def _search(self, count: int, seconds: float) -> Findings:
-        return search(self.state, [], self._first(count), replace(self.options, seconds=seconds))
+        return Search(self.state, [], self._first(count), replace(self.options, seconds=seconds)).run()
 
     def _fitting(self) -> int:
         """Returns how many copies have room without a move, at most MOST_ROOM."""
@@ -261,7 +261,7 @@ def empty(
     Without a plan, the nodes are those that were tried first.
     """
     if count == len(names):
-        return names, search(state, [], [], options, names)
+        return names, Search(state, [], [], options, names).run()
     return _Choice(state, options).run(names, count)
 
 
@@ -303,7 +303,7 @@ class _Choice:
         }
 
     def _find(self, chosen: Sequence[str]) -> Findings:
-        return search(self._base, [], [], replace(self._options, seconds=max(self._left_seconds(), 0.0)), chosen)
+        return Search(self._base, [], [], replace(self._options, seconds=max(self._left_seconds(), 0.0)), chosen).run()
 
     def _try_sets(self, pods: Mapping[str, int], count: int) -> tuple[Sequence[str], Findings]:
         """Returns the set with the best plan, and the plan; without a plan, the first set and why it has none."""

@@ -23,7 +23,7 @@ from extender.offline.plan.attempts import MOST_MOVES, SEARCH_SECONDS, Findings,
 from extender.offline.plan.goals import MOST_ROOM, Room, empty, make_room, nodes_to_choose_from, shape_of
 from extender.offline.plan.model import UNREACHABLE
 from extender.offline.plan.script import script
-from extender.offline.plan.search import search
+from extender.offline.plan.search import Search
 from extender.offline.plan.trial import Move, keeping_nothing, rules_of
 from extender.offline.remarks import remarks_on
 from extender.offline.state import ClusterState
@@ -214,7 +214,7 @@ def plan(
         room, copies, found = make_room(base, shape_of(base, room_for, notes), options)
         return _answer(base, copies, found, options, notes, room=room)
     waiting, created = _targets(base, pods, notes)
-    found = search(base, waiting, created, replace(options, compared=_MOST_COMPARED, progress=progress))
+    found = Search(base, waiting, created, replace(options, compared=_MOST_COMPARED, progress=progress)).run()
     targets = [*waiting, *(info.pod.key for info in created)]
     notes += remarks_on(base, [*(base.infos[key].pod for key in waiting), *(info.pod for info in created)])
     return _answer(base, targets, found, options, notes)
@@ -445,7 +445,7 @@ def find_moves(state: ClusterState, key: str) -> KnownMoves | None:
     tries = _MOST_DECISIONS // (len(state.pending) + 2)
     if len(state.infos) > _MOST_PODS or not tries:
         return KnownMoves(None, 1)
-    found = search(state, [key], [], SearchOptions(seconds=_FOREVER, uses_solver=False, tries=tries))
+    found = Search(state, [key], [], SearchOptions(seconds=_FOREVER, uses_solver=False, tries=tries)).run()
     if found.is_complete and not found.places_all:
         return None
     enough = len(found.moves) if found.places_all else 0  # without a move if pods of others are preempted for it

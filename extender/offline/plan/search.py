@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from random import Random
 
@@ -66,42 +66,30 @@ _BY_SOLVER = (
 )
 
 
-def search(
-    state: ClusterState,
-    waiting: Sequence[str],
-    created: Sequence[PodInfo],
-    options: SearchOptions,
-    emptied: Sequence[str] = (),
-) -> Findings:
-    """Searches for the fewest moves after which the pods are placed, and some nodes are empty.
+@dataclass
+class Search:
+    """A search for the fewest moves after which the pods are placed, and some nodes are empty.
 
-    Args:
+    Attributes:
+        base: the cluster; the search changes only a copy of it.
         waiting: pods of the cluster that wait for a node, as `namespace/name`.
         created: pods that do not exist yet; they are created when the moves are done.
         emptied: nodes that all pods have to leave, except those of DaemonSets and static pods. They stay cordoned.
     """
-    return _Search(state, waiting, created, options, emptied).run()
 
+    base: ClusterState
+    waiting: Sequence[str]
+    created: Sequence[PodInfo]
+    options: SearchOptions
+    emptied: Sequence[str] = ()
 
-class _Search:
-    def __init__(
-        self,
-        state: ClusterState,
-        waiting: Sequence[str],
-        created: Sequence[PodInfo],
-        options: SearchOptions,
-        emptied: Sequence[str],
-    ) -> None:
-        self._options = options
-        self._time_left = options.begin()
-        self._now = options.now()
-        self._created = created
-        self._targets = [*waiting, *(info.pod.key for info in created)]
-        self._waiting = waiting
-        self._emptied = emptied
+    def __post_init__(self) -> None:
+        self._time_left = self.options.begin()
+        self._now = self.options.now()
+        self._targets = [*self.waiting, *(info.pod.key for info in self.created)]
         self._leaving: list[str] = []
         """The pods that have to leave the nodes of `emptied`, the largest first."""
-        self._base = state.copy()
+        self.base = self.base.copy()
         self._movable: dict[str, PodInfo] = {}
         self._already: Sequence[int] = ()
         """How many pods to place have a node before the relaxed problem, by priority as in `Score`."""
@@ -115,21 +103,21 @@ class _Search:
         findings = self.findings
         try:
             # Lets the scheduler run until it has nothing left to do, and cordons the nodes to empty.
-            findings.preempted = settle(self._base, self._options.seed, self._now)
-            for name in self._emptied:
-                self._base.add(with_cordon(self._base.node(name), unschedulable=True))
+            findings.preempted = settle(self.base, self.options.seed, self._now)
+            for name in self.emptied:
+                self.base.add(with_cordon(self.base.node(name), unschedulable=True))
             findings.proof = self._find_leaving()
             counts = Counter(self._priorities().values())
             findings.levels = {priority: counts[priority] for priority in sorted(counts, reverse=True)}
             findings.at_most = tuple(findings.levels.values())
             self._attempts = Attempts(
-                self._base,
+                self.base,
                 self._priorities(),
-                self._created,
-                self._emptied,
-                releases=len(self._waiting) > 1 and not self._created,
+                self.created,
+                self.emptied,
+                releases=len(self.waiting) > 1 and not self.created,
                 findings=findings,
-                options=self._options,
+                options=self.options,
                 now=self._now,
             )
             self._attempts.carry_out(self._leaving)
@@ -162,7 +150,7 @@ class _Search:
         is_stuck = not (self._movable or self._leaving)
         findings.proof = next(iter(hopeless.values()), shortage or (_NONE_MOVABLE if is_stuck else None))
         findings.is_complete = is_stuck or count == 0 or (count == 1 and shortage is not None)
-        if self._emptied:
+        if self.emptied:
             findings.is_complete = findings.proof is not None
             findings.bound = len(self._leaving)
         else:
@@ -171,7 +159,7 @@ class _Search:
         if findings.is_complete:
             return
         self._search_for_best(problem)
-        if self.findings.is_complete and not self._emptied and self._options.compared:
+        if self.findings.is_complete and not self.emptied and self.options.compared:
             self._search_for_gentlest(problem)
 
     def _search_for_best(self, problem: RelaxedProblem) -> None:
@@ -179,11 +167,11 @@ class _Search:
         if not self._leaving:
             self._try_nodes(problem)
             self._attempts.restore()
-            if self._options.tries is None:
+            if self.options.tries is None:
                 self._steer(problem)
                 self._search_parts(problem)
         if findings.proof is None and not self._leaving:
-            known = len(findings.plan.moves) if findings.plan and findings.places_all else self._options.moves + 1
+            known = len(findings.plan.moves) if findings.plan and findings.places_all else self.options.moves + 1
             findings.bound = self._least(problem, known)
             findings.is_complete = findings.places_all and findings.bound >= known
         if not findings.is_complete:
@@ -191,20 +179,20 @@ class _Search:
 
     def _find_leaving(self) -> str | None:
         """Collects the pods that have to leave the nodes to empty; returns why one of them cannot leave."""
-        leaving = movers_on(self._base, self._emptied)
+        leaving = movers_on(self.base, self.emptied)
         for info in leaving:
-            reason = obstacle(info, self._base, self._options.rules)
+            reason = obstacle(info, self.base, self.options.rules)
             if reason is not None:
                 return f"pod {info.pod.key} stays on {info.pod.node_name} because it {reason}"
-        self._leaving = [info.pod.key for info in _largest_first(leaving, self._base)]
+        self._leaving = [info.pod.key for info in _largest_first(leaving, self.base)]
         self._targets = [*self._targets, *self._leaving]
         return None
 
     def _find_movable(self) -> None:
-        for info in sorted(self._base.infos.values(), key=lambda each: each.pod.key):
-            if not info.pod.node_name or not self._base.has_node(info.pod.node_name) or info.pod.key in self._leaving:
+        for info in sorted(self.base.infos.values(), key=lambda each: each.pod.key):
+            if not info.pod.node_name or not self.base.has_node(info.pod.node_name) or info.pod.key in self._leaving:
                 continue
-            reason = obstacle(info, self._base, self._options.rules)
+            reason = obstacle(info, self.base, self.options.rules)
             if reason is None:
                 self._movable[info.pod.key] = info
             else:
@@ -213,17 +201,17 @@ class _Search:
 
     def _problem(self) -> RelaxedProblem:
         """Returns the relaxed problem; the pods of nodes to empty count as pods that wait."""
-        state = self._base
+        state = self.base
         leaving = [state.infos[key] for key in self._leaving]
         if leaving:
             state = state.copy()
             for info in leaving:
                 state.remove_pod(info)
-        targets = [self._base.infos[key] for key in self._waiting if not self._base.infos[key].pod.node_name]
-        return RelaxedProblem(state, [*targets, *self._created, *leaving], list(self._movable.values()))
+        targets = [self.base.infos[key] for key in self.waiting if not self.base.infos[key].pod.node_name]
+        return RelaxedProblem(state, [*targets, *self.created, *leaving], list(self._movable.values()))
 
     def _left_seconds(self) -> float:
-        if self._options.tries is not None and self._attempts.count >= self._options.tries:
+        if self.options.tries is not None and self._attempts.count >= self.options.tries:
             return 0.0
         return self._time_left()
 
@@ -252,19 +240,19 @@ class _Search:
             if left_seconds() <= 0:
                 return None
             keys = [*moves, *(info.pod.key for info in rooms.with_homes(victims))]
-            longer = self._attempts.carry_out(keys) if len(keys) <= self._options.moves else None
+            longer = self._attempts.carry_out(keys) if len(keys) <= self.options.moves else None
             if longer is not None and longer.placed > score.placed:
                 return keys, longer
         return None
 
     def _unplaced(self) -> set[str]:
-        infos = self._base.infos
+        infos = self.base.infos
         return {key for key in self._targets if key not in infos or not infos[key].pod.node_name}
 
     def _priorities(self) -> dict[str, int]:
         """Returns the priorities of all pods to place, with those that have to leave the nodes to empty."""
-        created = {info.pod.key: info for info in self._created}
-        return {key: (created.get(key) or self._base.infos[key]).priority for key in self._targets}
+        created = {info.pod.key: info for info in self.created}
+        return {key: (created.get(key) or self.base.infos[key]).priority for key in self._targets}
 
     def _least(self, problem: RelaxedProblem, known: int) -> int:
         """Returns a lower bound for the moves of a plan that places everything; `known` moves are enough."""
@@ -274,17 +262,17 @@ class _Search:
 
     @property
     def _has_solver(self) -> bool:
-        return self._options.uses_solver and solver.is_installed()
+        return self.options.uses_solver and solver.is_installed()
 
     def _steer(self, problem: RelaxedProblem) -> None:
         """Looks for plans that direct pods to nodes, and so make room for one target after another."""
-        random = Random(self._options.seed)  # noqa: S311  shuffles
+        random = Random(self.options.seed)  # noqa: S311  shuffles
         left_seconds = part_of(self._left_seconds, _SHARE_OF_STEERING)
         attempts = 0
         while attempts < _MOST_SHUFFLES and not self.findings.places_all and left_seconds() > 0:
             attempts += 1
             packing = self._packing(problem, left_seconds, random)
-            packing.make_room(self._options.moves)
+            packing.make_room(self.options.moves)
             if self._improves(packing, problem):
                 attempts = 0
 
@@ -308,7 +296,7 @@ class _Search:
         """
         if not self._has_solver or len(problem.nodes) <= _NODES_OF_A_PART or not _is_small(problem):
             return
-        random = Random(self._options.seed)  # noqa: S311  chooses nodes
+        random = Random(self.options.seed)  # noqa: S311  chooses nodes
         left_seconds = part_of(self._left_seconds, _SHARE_OF_PARTS)
         start: Sequence[DirectedMove] = self.findings.plan.steps if self.findings.plan is not None else ()
         here, is_new = problem, True
@@ -320,7 +308,7 @@ class _Search:
                 unplaced = self._unplaced()
                 placed = [key for key in self._targets if key not in unplaced]
                 here = problem.after((step.pod for step in start), placed)
-            steps = self._steps_of_part(here, self._options.moves - len(start), random)
+            steps = self._steps_of_part(here, self.options.moves - len(start), random)
             is_new = bool(steps) and self._attempts.carry_out_steps([*start, *steps])
             if is_new:
                 start, attempts = [*start, *steps], 0
@@ -334,7 +322,7 @@ class _Search:
         target = random.choice([info for info in waiting if info.priority == highest])
         part = problem.within(random.sample(range(len(problem.nodes)), _NODES_OF_A_PART), target)
         left_seconds = part_of(self._left_seconds, most=_SECONDS_OF_A_PART)
-        found = Solver(part, [target.priority], self._options.seed, most_moves).solve(left_seconds, None)
+        found = Solver(part, [target.priority], self.options.seed, most_moves).solve(left_seconds, None)
         if not isinstance(found, Solution) or not found.evicted:
             return ()
         for _ in range(_MOST_FOLLOWED):
@@ -350,7 +338,7 @@ class _Search:
         if not self._has_solver:
             return
         findings = self.findings
-        last = len(findings.plan.moves) - 1 if findings.places_all and findings.plan else self._options.moves
+        last = len(findings.plan.moves) - 1 if findings.places_all and findings.plan else self.options.moves
         last -= len(self._leaving)
         if last < 0:
             return
@@ -384,7 +372,7 @@ class _Search:
             best = findings.plan.score if findings.plan is not None else None
             known = best.placed if best is not None else findings.unmoved
             rest = [a - b for a, b in zip(known, self._already, strict=True)]
-            may_place_less = is_last and not (self._emptied or findings.places_all)
+            may_place_less = is_last and not (self.emptied or findings.places_all)
             solution = model.solve(
                 self._left_seconds, rest if may_place_less else None, lambda found: self._follow(found, problem)
             )
@@ -420,7 +408,7 @@ class _Search:
         model = Solver(
             problem,
             self.findings.levels,
-            self._options.seed,
+            self.options.seed,
             most,
             is_whole=is_whole,
             places_all=places_all,
@@ -448,7 +436,7 @@ class _Search:
     def _prove_that_not_all_fit(self, problem: RelaxedProblem) -> None:
         """Asks whether all pods have room at once if the number of moves does not matter."""
         left_seconds = part_of(self._left_seconds, _SHARE_OF_PROOF)
-        found = Solver(problem, self.findings.levels, self._options.seed).solve(left_seconds, None)
+        found = Solver(problem, self.findings.levels, self.options.seed).solve(left_seconds, None)
         if found is None:
             self.findings.proof = _BY_SOLVER
         else:
@@ -466,10 +454,10 @@ class _Search:
         homes = dict(solution.homes)
         if self._leaving or len(homes) < len(solution.evicted):
             return
-        random = Random(self._options.seed)  # noqa: S311  chooses orders
+        random = Random(self.options.seed)  # noqa: S311  chooses orders
         for _ in range(_MOST_FOLLOWED):
             packing = self._packing(problem, self._left_seconds, random)
-            packing.follow(homes, self._options.moves)
+            packing.follow(homes, self.options.moves)
             if self._improves(packing, problem):
                 return
 
@@ -486,7 +474,7 @@ class _Search:
             return self.findings.plan is not None and self.findings.plan.score >= score
 
         rooms = Rooms(problem)
-        evicted = sorted(_largest_first(solution.evicted, self._base), key=rooms.of)
+        evicted = sorted(_largest_first(solution.evicted, self.base), key=rooms.of)
         solution = replace(solution, evicted=evicted)  # those with the fewest choices come first
         tried_all = self._try_orders(solution, score, _MOST_NATURAL_ORDERS, directs=False)
         if tried_all is None:
@@ -517,7 +505,7 @@ class _Search:
             return
         self._attempts.restore()
         if not _is_small(problem):
-            for keys in islice(self._exchanged(problem, best), self._options.compared):
+            for keys in islice(self._exchanged(problem, best), self.options.compared):
                 self._attempts.carry_out(keys)
         elif self._has_solver:
             self._compare_all(problem, best)
@@ -544,10 +532,10 @@ class _Search:
 
     def _compare_all(self, problem: RelaxedProblem, best: CarriedOut) -> None:
         """Asks the solver for one set of evictions after another, until there is none or the limits end it."""
-        model = Solver(problem, self.findings.levels, self._options.seed, len(best.moves))
+        model = Solver(problem, self.findings.levels, self.options.seed, len(best.moves))
         rest = [a - b for a, b in zip(best.score.placed, self._already, strict=True)]
         unreachable = Score(best.score.placed, 1)  # so that all orders are tried
-        for _ in range(self._options.compared):
+        for _ in range(self.options.compared):
             solution = model.solve(self._left_seconds, rest)
             if solution is None:
                 self.findings.is_gentlest = True

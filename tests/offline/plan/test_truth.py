@@ -12,7 +12,7 @@ from extender import Cluster
 from extender.offline.manifests.templates import required_workload
 from extender.offline.plan.attempts import MOST_MOVES, Score, SearchOptions
 from extender.offline.plan.goals import empty, make_room, shape_of
-from extender.offline.plan.search import search
+from extender.offline.plan.search import Search
 from extender.runtime.clock import ManualClock
 from tests.builders import make_pod
 from tests.offline.plan.generated import (
@@ -43,7 +43,7 @@ def test_plans_are_as_small_as_the_best_of_an_exhaustive_search() -> None:
     for seed in range(CASES):
         objects = generated(seed)
         cluster = Cluster.from_objects(objects)
-        found = search(cluster._state, [TARGET], [], _options())
+        found = Search(cluster._state, [TARGET], [], _options()).run()
         best = shortest(objects)
         ours = len(found.plan.moves) if found.plan is not None and found.places_all else None
         if ours != best or not found.is_complete or (found.proof is not None and best is not None):
@@ -61,7 +61,7 @@ def test_what_is_proved_in_large_clusters_holds(monkeypatch: pytest.MonkeyPatch)
     for seed in range(30, 30 + max(15, CASES // 2)):
         objects, targets = with_more_targets(generated(seed), seed)
         cluster = Cluster.from_objects(objects)
-        found = search(cluster._state, targets, [], _options())
+        found = Search(cluster._state, targets, [], _options()).run()
         score = best_score(objects, targets)
         ours = found.plan.score if found.plan is not None else Score((), 0)
         places_all = score.placed == tuple(found.levels.values())
@@ -80,7 +80,7 @@ def test_plans_for_several_pods_are_as_good_as_the_best_of_an_exhaustive_search(
     for seed in range(CASES):
         objects, targets = with_more_targets(generated(seed), seed)
         cluster = Cluster.from_objects(objects)
-        found = search(cluster._state, targets, [], _options(compared=10_000))
+        found = Search(cluster._state, targets, [], _options(compared=10_000)).run()
         score = best_score(objects, targets)
         ours = found.plan.score if found.plan is not None else None
         is_proof_wrong = found.proof is not None and score.placed == tuple(found.levels.values())
@@ -99,7 +99,7 @@ def test_the_heuristic_never_finds_less_than_the_best_and_never_calls_it_impossi
     for seed in range(CASES // 2):
         objects = generated(seed)
         cluster = Cluster.from_objects(objects)
-        found = search(cluster._state, [TARGET], [], _options(uses_solver=False))
+        found = Search(cluster._state, [TARGET], [], _options(uses_solver=False)).run()
         best = shortest(objects)
         if found.plan is not None and found.places_all and (best is None or len(found.plan.moves) < best):
             wrong.append((seed, "a plan smaller than the best"))
@@ -116,7 +116,7 @@ def test_nodes_are_emptied_with_as_few_moves_as_in_an_exhaustive_search() -> Non
         objects = generated(seed)
         state = Cluster.from_objects(objects)._state
         emptied = state.node_names()[: 1 + seed % 2]
-        found = search(state, [], [], _options(), emptied)
+        found = Search(state, [], [], _options(), emptied).run()
         best = shortest(objects, emptied)
         ours = None if found.plan is None else len(found.plan.moves)
         if ours != best or not found.is_complete or (found.proof is not None and best is not None):
