@@ -11,6 +11,7 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from io import BufferedWriter
 from pathlib import Path
 from random import Random
@@ -167,6 +168,7 @@ def _is_recording(path: Path) -> bool:
     return _HEAD.startswith(data[: len(_HEAD)])
 
 
+@dataclass(eq=False)
 class Recorder:
     """Queues entries until they are written. An entry is a change, a call, an attempt or an event.
 
@@ -179,29 +181,22 @@ class Recorder:
         redaction: replaces names in objects by hashes. Only for processes that record no calls or attempts.
     """
 
-    def __init__(
-        self,
-        files: RotatingFiles,
-        settings: RecordedSettings,
-        version: str,
-        clock: Clock,
-        dropped: Dropped = lambda _kind, _count: None,
-        limit_bytes: int = LIMIT_BYTES,
-        redaction: Redaction | None = None,
-    ) -> None:
-        self._files = files
-        self._settings = settings
-        self._version = version
-        self._clock = clock
-        self._dropped = dropped
-        self._limit_bytes = limit_bytes
+    files: RotatingFiles
+    settings: RecordedSettings
+    version: str
+    clock: Clock
+    dropped: Dropped = lambda _kind, _count: None
+    limit_bytes: int = LIMIT_BYTES
+    redaction: Redaction | None = None
+
+    def __post_init__(self) -> None:
         # The waiting entries and their sizes. A dict has settings that change for all later entries.
         self._entries: deque[tuple[LinesOf | dict[str, str], int]] = deque()
         self._lock = threading.Lock()
         self._waiting_bytes = 0
         self._lost_changes = 0
         self._lost_decisions = 0
-        self._encoder = LineEncoder(redaction)
+        self._encoder = LineEncoder(self.redaction)
         self._failed_at: float | None = None
         self._is_broken = False  # True if the current file ends in the middle of an entry
         self._ticker = Ticker("recorder", WRITE_SECONDS, self.write)
@@ -219,15 +214,15 @@ class Recorder:
 
     @property
     def path(self) -> str:
-        return str(self._files.path)
+        return str(self.files.path)
 
     def now(self) -> float:
-        return self._clock.now()
+        return self.clock.now()
 
     def put(self, at: float, lines_of: LinesOf, size_bytes: int) -> bool:
         """Queues a call, an attempt or an event. Returns False if the queue is full and the entry is dropped."""
         with self._lock:
-            if self._waiting_bytes + size_bytes > self._limit_bytes:
+            if self._waiting_bytes + size_bytes > self.limit_bytes:
                 self._lost_decisions += 1
                 return False
             if self._lost_decisions:
@@ -243,10 +238,10 @@ class Recorder:
 
         `everything` returns the whole cluster. The recorder calls this function after it has dropped changes.
         """
-        at = self._clock.now()
+        at = self.clock.now()
         with self._lock:
-            is_full = self._waiting_bytes + CHANGE_BYTES > self._limit_bytes
-            if is_full or (self._lost_changes and self._waiting_bytes >= self._limit_bytes // 2):
+            is_full = self._waiting_bytes + CHANGE_BYTES > self.limit_bytes
+            if is_full or (self._lost_changes and self._waiting_bytes >= self.limit_bytes // 2):
                 self._lost_changes += 1
             elif self._lost_changes:
                 updates, lost = everything(), self._lost_changes
@@ -263,19 +258,19 @@ class Recorder:
 
     def write(self) -> None:
         """Writes the waiting entries. After a failure, writes nothing for a minute; then begins the file again."""
-        if self._failed_at is not None and self._clock.monotonic() - self._failed_at < RETRY_SECONDS:
+        if self._failed_at is not None and self.clock.monotonic() - self._failed_at < RETRY_SECONDS:
             return
         try:
             self._write()
         except OSError as error:
             path = error.filename or self.path
             _log.error("recording interrupted until the file can be written file=%s reason=%r", path, error.strerror)
-            self._failed_at = self._clock.monotonic()
-            self._is_broken = self._files.is_open
+            self._failed_at = self.clock.monotonic()
+            self._is_broken = self.files.is_open
             self._close()
 
     def _write(self) -> None:
-        if not self._files.is_open or self._files.is_full:
+        if not self.files.is_open or self.files.is_full:
             self._begin_file()
             self._failed_at = None
             self._is_broken = False
@@ -284,28 +279,28 @@ class Recorder:
                 entry, size_bytes = self._entries.popleft()
                 self._waiting_bytes -= size_bytes
             if isinstance(entry, dict):
-                self._settings = msgspec.structs.replace(self._settings, **entry)
+                self.settings = msgspec.structs.replace(self.settings, **entry)
                 self._begin_file()
             else:
                 self._put_lines(entry(self._encoder))
-        self._files.flush()
+        self.files.flush()
 
     def _begin_file(self) -> None:
-        self._files.begin(keep=not self._is_broken)
-        at = self._clock.now()
-        header = HeaderLine(at=at, version=FORMAT_VERSION, extender=self._version, settings=self._settings)
-        self._files.write([encode_line(header)])
+        self.files.begin(keep=not self._is_broken)
+        at = self.clock.now()
+        header = HeaderLine(at=at, version=FORMAT_VERSION, extender=self.version, settings=self.settings)
+        self.files.write([encode_line(header)])
         self._put_lines(self._encoder.begin_file(at))
-        self._files.reset_count()
+        self.files.reset_count()
 
     def _put_lines(self, lines: Iterable[Line]) -> None:
         for number, line in enumerate(lines, 1):
             text = encode_line(line)
             if len(text) < MOST_LINE_BYTES:
-                self._files.write([text])
+                self.files.write([text])
             else:
                 self._report_dropped(DECISION, 1)
-                self._files.write([encode_line(DroppedLine(at=line.at, entries=1))])
+                self.files.write([encode_line(DroppedLine(at=line.at, entries=1))])
             if number % _AT_ONCE == 0:
                 time.sleep(0)  # gives up the GIL, so that other threads can run
 
@@ -314,14 +309,14 @@ class Recorder:
         self._waiting_bytes += size_bytes
 
     def _report_dropped(self, kind: str, count: int) -> None:
-        self._dropped(kind, count)
+        self.dropped(kind, count)
         _log.warning(
             "entries not recorded, because they came too fast or were too large kind=%s entries=%d", kind, count
         )
 
     def _close(self) -> None:
         try:
-            self._files.close()
+            self.files.close()
         except OSError as error:
             _log.error("closing the recording failed file=%s reason=%r", self.path, error.strerror)
 
