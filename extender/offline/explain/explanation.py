@@ -550,7 +550,7 @@ def may_help(state: ClusterState, pod: Pod, changes: Sequence[SuggestedChange]) 
     """
     for change in changes:
         victims = [state.infos[key].pod for key in change.removed]
-        if victims and all(pod.node_name and pod.controller and not pod.terminating for pod in victims):
+        if victims and all(each.node_name and each.controller and not each.terminating for each in victims):
             return _has_room_in_total(state, PodInfo(pod))
     return False
 

@@ -73,16 +73,6 @@ class GroupEvictions(Documented, frozen=True):
     message: str
 
 
-def evictions(state: ClusterState, preemption: GroupPreemption, members: Sequence[PodInfo]) -> GroupEvictions | None:
-    """Returns the evictions of a preemption; None if evicting pods does not help the group."""
-    if not preemption.helps:
-        return None
-    names = {info.uid: info.pod.key for info in members}
-    nominated = {names[uid]: node for uid, node in preemption.nominated.items()}
-    violated = violated_budgets(state, preemption.victims)
-    return GroupEvictions(_units(state, preemption.victims), violated, nominated, preemption.text)
-
-
 def _units(state: ClusterState, victims: Sequence[PodInfo]) -> list[EvictedUnit]:
     units: dict[str, EvictedUnit] = {}
     for info in victims:
@@ -281,7 +271,13 @@ class GroupExplanation:
     @cached_property
     def evictions(self) -> GroupEvictions | None:
         """The pods that preemption would evict for the group; None if it would evict none."""
-        return evictions(self._state, self._preemption, self._waiting)
+        preemption = self._preemption
+        if not preemption.helps:
+            return None
+        names = {info.uid: info.pod.key for info in self._waiting}
+        nominated = {names[uid]: node for uid, node in preemption.nominated.items()}
+        violated = violated_budgets(self._state, preemption.victims)
+        return GroupEvictions(_units(self._state, preemption.victims), violated, nominated, preemption.text)
 
     @cached_property
     def domains(self) -> list[DomainOffer]:

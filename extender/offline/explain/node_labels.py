@@ -165,10 +165,11 @@ def _open_nodes(pod: Pod, state: ClusterState) -> list[str]:
 
 def _single_requirements(term: NodeSelectorTerm) -> dict[str, NodeSelectorTerm]:
     """Splits the term into terms with one requirement each; the key is the text of the requirement."""
-    expressions = [NodeSelectorTerm(match_expressions=[each]) for each in term.match_expressions or ()]
-    fields = [NodeSelectorTerm(match_fields=[each]) for each in term.match_fields or ()]
-    requirements = (*(term.match_expressions or ()), *(term.match_fields or ()))
-    return dict(zip(map(_affinity_demand, requirements), (*expressions, *fields), strict=True))
+    expressions, fields = term.match_expressions or (), term.match_fields or ()
+    return {
+        **{_affinity_demand(each): NodeSelectorTerm(match_expressions=[each]) for each in expressions},
+        **{_affinity_demand(each): NodeSelectorTerm(match_fields=[each]) for each in fields},
+    }
 
 
 def _label_demand(key: str, value: str) -> str:

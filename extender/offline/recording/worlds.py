@@ -111,12 +111,11 @@ class Rules:
         match policy:
             case Profiles():
                 return cls(policy, bool(policy.extenders), library, settings)
-            case Policy():
-                return cls._of(settings, policy, library)
+            case str() | Path():
+                policy = load(Path(policy).read_bytes(), library)
             case Mapping():
-                return cls._of(settings, read(policy, library), library)
-            case _:
-                return cls._of(settings, load(Path(policy).read_bytes(), library), library)
+                policy = read(policy, library)
+        return cls._of(settings, policy, library)
 
     def with_gates(self, target: str) -> Rules:
         """Returns the same rules under other feature gates, such as "A=true,B=false" or "1.36" (see `upgraded`).
