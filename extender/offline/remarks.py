@@ -144,12 +144,6 @@ def kubelet_objection(pod: Pod, state: ClusterState) -> str | None:
     return f"the kubelet of {name} would reject it: {', '.join(reasons)}" if reasons else None
 
 
-def kubelet_note(pod: Pod, state: ClusterState) -> str:
-    """Returns a note that spec.nodeName binds the pod to its node, with the kubelet's objection if there is one."""
-    verdict = kubelet_objection(pod, state)
-    return f"spec.nodeName binds it to {pod.node_name} without a scheduler" + (f", but {verdict}" if verdict else "")
-
-
 class SchedulerCondition(Documented, frozen=True):
     """The condition PodScheduled of a pod, if it contradicts the verdict.
 

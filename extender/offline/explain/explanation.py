@@ -208,8 +208,10 @@ class Explanation:
         self.is_excluded = is_excluded
         self._runs_unscheduled = False
         if remarks.names_its_node(pod, state) and not state.nodes_unread:
-            own_notes.append(remarks.kubelet_note(pod, state))
-            self._runs_unscheduled = remarks.kubelet_objection(pod, state) is None
+            objection = remarks.kubelet_objection(pod, state)
+            binding = f"spec.nodeName binds it to {pod.node_name} without a scheduler"
+            own_notes.append(f"{binding}, but {objection}" if objection else binding)
+            self._runs_unscheduled = objection is None
             self.is_excluded = self.is_excluded or not self._runs_unscheduled
         self.notes = [*own_notes, *_about_devices(state, self.decision), *notes]
         self.is_known = not state.nodes_unread or bool(own_message(pod)) or self.is_excluded

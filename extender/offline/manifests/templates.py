@@ -310,21 +310,18 @@ def _reference(kind: str, name: str, owner: Object | None) -> Dict:
 
 
 def _replicas(kind: str, item: Mapping[str, Any]) -> int | None:
+    """Returns the number of pods: for a Job, its parallelism, but at most its completions; None for a DaemonSet."""
     spec = item.get("spec") or {}
     if kind == "DaemonSet":
         return None
-    if kind in ("Job", "CronJob"):
-        return 0 if spec.get("suspend") else _parallel(_job_spec(kind, item))
-    count = spec.get("replicas")
-    return count if isinstance(count, int) else 1
-
-
-def _parallel(spec: Mapping[str, Any]) -> int:
-    """Returns how many pods a Job starts at once: its parallelism, but at most its completions."""
-    parallelism, completions = spec.get("parallelism"), spec.get("completions")
-    parallel = parallelism if isinstance(parallelism, int) else 1
-    if spec.get("suspend"):
+    if kind not in ("Job", "CronJob"):
+        count = spec.get("replicas")
+        return count if isinstance(count, int) else 1
+    job = _job_spec(kind, item)
+    if spec.get("suspend") or job.get("suspend"):
         return 0
+    parallelism, completions = job.get("parallelism"), job.get("completions")
+    parallel = parallelism if isinstance(parallelism, int) else 1
     return min(parallel, completions) if isinstance(completions, int) else parallel
 
 

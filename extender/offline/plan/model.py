@@ -118,11 +118,7 @@ class RelaxedProblem:
     def after(self, evicted: Iterable[str], placed: Iterable[str]) -> RelaxedProblem:
         """Returns the rest of the problem: in the cluster as it is now, with fewer pods to evict and to place."""
         gone = {*evicted, *placed}
-        twin = copy(self)
-        twin.free = self._free_now()
-        twin._sums = None
-        twin._on_node = None
-        twin.classes = [
+        classes = [
             replace(
                 each,
                 movers={
@@ -134,16 +130,13 @@ class RelaxedProblem:
             )
             for each in self.classes
         ]
-        return twin
+        return self._with(classes, self._free_now())
 
     def within(self, places: Sequence[int], waiting: PodInfo) -> RelaxedProblem:
         """Returns the part of the problem in which only one pod is to be placed, and only these nodes may be used."""
         is_inside = np.zeros(len(self.nodes), np.bool_)
         is_inside[list(places)] = True
-        twin = copy(self)
-        twin._sums = None
-        twin._on_node = None
-        twin.classes = [
+        classes = [
             replace(
                 each,
                 allowed=each.allowed[is_inside[each.allowed]],
@@ -153,6 +146,12 @@ class RelaxedProblem:
             for each in self.classes
             if waiting in each.waiting or any(is_inside[place] for place in each.movers)
         ]
+        return self._with(classes, self.free)
+
+    def _with(self, classes: list[PodClass], free: Ints) -> RelaxedProblem:
+        twin = copy(self)
+        twin.classes, twin.free = classes, free
+        twin._sums = twin._on_node = None
         return twin
 
     def _limits(self, resource: str) -> bool:
