@@ -65,11 +65,6 @@ class MissingGroup(NamedTuple):
     is_too_high: bool = False
 
     @property
-    def can_be_created(self) -> bool:
-        """True if only an object is missing; False if the group exists, but no scheduler would try its tree."""
-        return not (self.is_circular or self.is_too_high)
-
-    @property
     def obstacle(self) -> Obstacle:
         if self.is_too_high:
             text = f"{too_deep(GroupName(self.kind, self.key))}; its members are not tried"

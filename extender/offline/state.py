@@ -116,11 +116,6 @@ class ClusterState:
         """The pods that are not on a node yet."""
         return [info for info in self.infos.values() if not info.pod.node_name]
 
-    @property
-    def has_nominations(self) -> bool:
-        """True if any pod is nominated to a node, where it waits for evicted pods to leave."""
-        return bool(self.table.nominated)
-
     def every_object(self) -> Iterator[Object]:
         """Yields all nodes, pods and other objects in their current state; finished pods are left out."""
         yield from self.nodes()

@@ -216,9 +216,6 @@ class Recorder:
     def path(self) -> str:
         return str(self.files.path)
 
-    def now(self) -> float:
-        return self.clock.now()
-
     def put(self, at: float, lines_of: LinesOf, size_bytes: int) -> bool:
         """Queues a call, an attempt or an event. Returns False if the queue is full and the entry is dropped."""
         with self._lock:
@@ -380,7 +377,7 @@ class RecordingObserver:
         self._answering = threading.local()
 
     def called(self, verb: str, outcome: str, request: object, result: object, error: str = "") -> None:
-        at, moment, plan = self._recorder.now(), self._changes.moment_read, self._take_plan()
+        at, moment, plan = self._recorder.clock.now(), self._changes.moment_read, self._take_plan()
         self._recorder.put(
             at,
             lambda encoder: encoder.call(at, moment, verb, outcome, request, result, error, plan),
@@ -430,13 +427,13 @@ class RecordingObserver:
         rows = table.nodes.rows  # the table makes a new array of rows when a node is added or deleted
         order = table.nodes.names_of(rows) if rows is not self._rows else None
         draws = self._random.take_draws() if self._random else []
-        head = DecisionHead(self._recorder.now(), self._changes.moment_read, order, draws)
+        head = DecisionHead(self._recorder.clock.now(), self._changes.moment_read, order, draws)
         size_bytes = _POD_BYTES * pods + _NAME_BYTES * (names + len(order or ()))
         was_put = self._recorder.put(head.at, lambda encoder: lines_of(encoder, head), size_bytes)
         self._rows = rows if was_put else None
 
     def event_recorded(self, pod: Pod, kind: EventType, reason: str, note: str) -> None:
-        line = EventLine(at=self._recorder.now(), pod=pod.key, type=kind, reason=reason, note=note)
+        line = EventLine(at=self._recorder.clock.now(), pod=pod.key, type=kind, reason=reason, note=note)
         self._recorder.put(line.at, lambda _: iter((line,)), len(note) + _NAME_BYTES)
 
 

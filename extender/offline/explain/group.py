@@ -318,7 +318,8 @@ class GroupExplanation:
         verdict = self.verdict
         if verdict.tree is None:
             missing = self._groups.membership.root_named(verdict.kind, verdict.key)
-            if not isinstance(missing, MissingGroup) or not missing.can_be_created:
+            # A group of a circle, or below too many others, exists, but no scheduler would try its tree.
+            if not isinstance(missing, MissingGroup) or missing.is_circular or missing.is_too_high:
                 return []
             return created_group_changes(self._state, self._groups.membership, missing)
         if not self.waiting:  # every member that exists has a node; the group lacks pods

@@ -288,7 +288,7 @@ def _is_independent(pod: Pod, state: ClusterState) -> bool:
     """Returns True if copies of the pod affect each other only by using up a node's resources."""
     info = PodInfo(pod)
     devices = pod.spec.resource_claims or state.objects.all(DeviceClass)
-    return not (info.volumes or devices or state.has_nominations) and state.engine.depends_on_resources_only(info)
+    return not (info.volumes or devices or state.table.nominated) and state.engine.depends_on_resources_only(info)
 
 
 def _at_once(state: ClusterState, pod: Pod, most: int) -> dict[str, int]:
