@@ -25,17 +25,14 @@ from extender.snapshots.objects import SYSTEM_CLASSES, to_pod
 from extender.table import PodInfo
 
 # kubectl's name for a kind of workload -> the kind.
-_KINDS = {
-    "deploy": "Deployment",
-    "deployment": "Deployment",
-    "rs": "ReplicaSet",
-    "replicaset": "ReplicaSet",
-    "sts": "StatefulSet",
-    "statefulset": "StatefulSet",
-    "job": "Job",
-    "rc": "ReplicationController",
-    "replicationcontroller": "ReplicationController",
+_SHORT_NAMES = {
+    "Deployment": "deploy",
+    "ReplicaSet": "rs",
+    "StatefulSet": "sts",
+    "Job": "job",
+    "ReplicationController": "rc",
 }
+_KINDS = {name: kind for kind, short in _SHORT_NAMES.items() for name in (short, kind.lower())}
 _WITHOUT_REPLICAS = {
     **dict.fromkeys(("ds", "daemonset"), "a DaemonSet has no number of pods, but one on each node that it selects"),
     **dict.fromkeys(

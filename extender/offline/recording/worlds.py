@@ -6,7 +6,7 @@ again with one change at a time.
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
+from collections import ChainMap, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
@@ -325,7 +325,8 @@ class ReplayedPlans:
 
     def __init__(self, others: ReplayedPlans | None = None) -> None:
         self._plans: OrderedDict[int, tuple[PlanLine, Plan]] = OrderedDict()
-        self._others = others
+        inherited = others._known.maps if others else []
+        self._known: ChainMap[int, tuple[PlanLine, Plan]] = ChainMap(self._plans, *inherited)
         self.current = 0
 
     def add(self, line: PlanLine, plan: Plan) -> None:
@@ -343,22 +344,17 @@ class ReplayedPlans:
             return None
         if not self.has(line.before):
             raise MalformedCluster(f"plan {line.before} is missing")
-        return self._plan(line.before)[1]
+        return self._known[line.before][1]
 
     def has(self, number: int) -> bool:
-        return number in self._plans or (self._others is not None and self._others.has(number))
-
-    def _plan(self, number: int) -> tuple[PlanLine, Plan]:
-        if number in self._plans or self._others is None:
-            return self._plans[number]
-        return self._others._plan(number)
+        return number in self._known
 
     def recorded_node(self, pod: Pod) -> str:
         """Returns the pod's node in the recording of the current plan; "" if the plan has no node for the pod."""
-        return self._plan(self.current)[0].placed.get(pod.key, "") if self.current else ""
+        return self._known[self.current][0].placed.get(pod.key, "") if self.current else ""
 
     def answer(self, info: PodInfo, names: list[str], _profile: Profile, _deadline: Deadline) -> GroupAnswer | None:
-        return self._plan(self.current)[1].answer(info, names) if self.current else None
+        return self._known[self.current][1].answer(info, names) if self.current else None
 
 
 def _check_waiting(tree: Tree, table: Table) -> Sequence[PodInfo]:
