@@ -352,9 +352,12 @@ def _placed(node_name: str, pod: Pod) -> Pod:
 
 def _static_on(node_name: str, pod: Pod) -> Pod:
     """Returns the static pod as kubelet creates it on the new node from the same manifest."""
+    return _named_for(node_name, as_created(pod)).placed_on(node_name)
+
+
+def _named_for(node_name: str, pod: Pod) -> Pod:
     name = f"{pod.name}-{node_name}"
-    metadata = replace(pod.metadata, name=name, uid=f"{pod.namespace}/{name}")
-    return replace(as_created(pod), metadata=metadata).placed_on(node_name)
+    return replace(pod, metadata=replace(pod.metadata, name=name, uid=f"{pod.namespace}/{name}"))
 
 
 _EXAMINED = ("NodeAffinity", "TaintToleration")
@@ -377,11 +380,9 @@ def nodes_of_daemons(state: ClusterState, pod: Pod, names: Iterable[str] | None 
 
 def daemon_on(node_name: str, pod: Pod) -> Pod:
     """Returns the DaemonSet's pod for a node; its required node affinity selects only this node."""
-    name = f"{pod.name}-{node_name}"
     field = NodeSelectorRequirement(key=NODE_NAME_FIELD, operator="In", values=[node_name])
     required = NodeSelector(node_selector_terms=[NodeSelectorTerm(match_fields=[field])])
-    metadata = replace(pod.metadata, name=name, uid=f"{pod.namespace}/{name}")
-    return _with_required(replace(pod, metadata=metadata), required)
+    return _with_required(_named_for(node_name, pod), required)
 
 
 def node_of_daemon(pod: Pod) -> str:

@@ -272,18 +272,15 @@ class Experiment:
         folder = self.path.parent
         return folder / self.spec.trace.nodes, folder / self.spec.trace.pods
 
-    def policy(self, text: str, seed: int) -> list[Weighted]:
-        """Returns the weighted policies of an entry of `policies`."""
-        return [
-            Weighted(part.users.policy if part.users else POLICIES[part.name](self.typical_pods, seed), part.weight)
-            for part in self.spec.parts(text, text, Faults())
-        ]
-
     def chooser(self, nodes: DeviceNodes, text: str, seed: int) -> DeviceChooser | ClaimChooser:
         """Returns what places pods on these nodes under an entry of `policies`."""
-        if self.spec.devices == "columns":
-            return DeviceChooser(nodes, self.policy(text, seed))
         parts = self.spec.parts(text, text, Faults())
+        if self.spec.devices == "columns":
+            policies = [
+                Weighted(part.users.policy if part.users else POLICIES[part.name](self.typical_pods, seed), part.weight)
+                for part in parts
+            ]
+            return DeviceChooser(nodes, policies)
         users_rules = tuple(part.users for part in parts if part.users)
         return ClaimChooser(nodes, [(part.name, part.weight) for part in parts], self.typical_pods, users_rules)
 

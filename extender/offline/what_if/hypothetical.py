@@ -167,9 +167,11 @@ def _add_templates(state: ClusterState, request: SimulationRequest) -> tuple[dic
         place = f"nodeTemplates[{index}]"
         node = _converted(template.node, Node, f"{place}.node")
         slices = [
-            _on(node.name, _converted(each, ResourceSlice, f"{place}.resourceSlices[{number}]"))
+            _converted(each, ResourceSlice, f"{place}.resourceSlices[{number}]")
             for number, each in enumerate(template.resource_slices)
         ]
+        # They are slices of the template's node, whatever node they were reported for.
+        slices = [with_fields(each, spec=with_fields(each.spec, node_name=node.name)) for each in slices]
         names = [f"{node.name}-{number}" for number in range(1, template.count + 1)]
         for name in names:
             if state.has_node(name):
@@ -180,11 +182,6 @@ def _add_templates(state: ClusterState, request: SimulationRequest) -> tuple[dic
         templates |= dict.fromkeys(names, node.name)
         notes += fresh.notes
     return templates, notes
-
-
-def _on(node_name: str, resource_slice: ResourceSlice) -> ResourceSlice:
-    """Returns the slice as one of the template's node, whatever node it was reported for."""
-    return with_fields(resource_slice, spec=with_fields(resource_slice.spec, node_name=node_name))
 
 
 def _converted(item: Mapping[str, Any], kind: type[Object], place: str) -> Any:
