@@ -114,7 +114,7 @@ def _failing_reserve(state: ClusterState, pods: Iterable[Pod]) -> Iterator[str]:
         yield f"{fault}: a scheduler with this policy fails at Reserve for a pod with a claim to allocate"
 
 
-_EXAMINED = ("NodeResourcesFit", "NodePorts", "NodeAffinity")
+_EXAMINED = ("NodeResourcesFit", "NodePorts", "NodeAffinity", "TaintToleration")
 _NO_EXECUTE = "NoExecute"
 
 
@@ -130,17 +130,11 @@ def kubelet_objection(pod: Pod, state: ClusterState) -> str | None:
         return f"there is no node {name} in this cluster"
     # Kubelets do not read the scheduling policy, so the default profile is used.
     engine = Engine(state.table, Profiles([default_profile()]))
-    reasons = [
-        reason
-        for plugin in _EXAMINED
-        for refusal in engine.filter_by(plugin, pod, [name]).values()
-        for reason in refusal.reasons
-    ]
     node = state.node(name)
     taints = [taint for taint in node.taints if taint.effect == _NO_EXECUTE]
     with engine.suppose(objects=[replace(node, spec=replace(node.spec, taints=taints or None))]):
-        refusals = engine.filter_by("TaintToleration", pod, [name]).values()
-        reasons += [reason for refusal in refusals for reason in refusal.reasons]
+        refusals = [engine.filter_by(plugin, pod, [name]).get(name) for plugin in _EXAMINED]
+    reasons = [reason for refusal in refusals if refusal for reason in refusal.reasons]
     return f"the kubelet of {name} would reject it: {', '.join(reasons)}" if reasons else None
 
 

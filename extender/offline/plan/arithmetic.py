@@ -77,7 +77,7 @@ def least_moves(problem: RelaxedProblem, pods: PodClass, known: int) -> Least:
     return Least(total, on_node)
 
 
-def least_with_homes(problem: RelaxedProblem, pods: PodClass, least: Least, known: int) -> int:
+def least_with_homes(problem: RelaxedProblem, pods: PodClass, known: int) -> int:
     """Returns a lower bound for all pods to place of a class, which also looks at the homes of evicted pods.
 
     An evicted pod is stuck if no other node has room for it now. It can only go where other pods are evicted. So on all
@@ -85,9 +85,10 @@ def least_with_homes(problem: RelaxedProblem, pods: PodClass, least: Least, know
     stuck pod counts as small as the smallest of them in each resource, so this is a bound and not a plan.
 
     Args:
-        least: the bounds that do not look at homes.
-        known: so many evictions are enough. The answer is at most that, or a little more than the bound of `least`.
+        known: so many evictions are enough. The answer is at most that, or a little more than the bound of
+            `least_moves`, which does not look at homes.
     """
+    least = least_moves(problem, pods, known)
     total = least.total
     known = min(known, total[-1] + _MOST_ADDED)
     balance = _Balance(problem, pods)

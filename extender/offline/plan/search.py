@@ -27,7 +27,7 @@ import numpy as np
 
 from extender.offline.explain.pod_terms import with_cordon
 from extender.offline.plan import solver
-from extender.offline.plan.arithmetic import Packing, Rooms, cheapest, least_moves, least_with_homes
+from extender.offline.plan.arithmetic import Packing, Rooms, cheapest, least_with_homes
 from extender.offline.plan.attempts import (
     MOST_ORDERS,
     Attempts,
@@ -256,9 +256,7 @@ class Search:
 
     def _least(self, problem: RelaxedProblem, known: int) -> int:
         """Returns a lower bound for the moves of a plan that places everything; `known` moves are enough."""
-        classes = [each for each in problem.classes if each.targets]
-        bounds = [(each, least_moves(problem, each, known)) for each in classes]
-        return max(least_with_homes(problem, each, least, known) for each, least in bounds)
+        return max(least_with_homes(problem, each, known) for each in problem.classes if each.targets)
 
     @property
     def _has_solver(self) -> bool:
