@@ -42,7 +42,7 @@ from extender.model.pod_groups import (
 from extender.model.quantity import amounts
 from extender.offline.answers import CauseCode
 from extender.offline.explain.node_labels import labelled_node
-from extender.offline.explain.pod_terms import Requests, lowered, own_requests, uncordoned_node
+from extender.offline.explain.pod_terms import REQUESTS, lowered, own_requests, uncordoned_node
 from extender.offline.explain.search import HIGHEST_PRIORITY, pod_changes, removed_pods
 from extender.offline.explain.suggestion import SuggestedChange
 from extender.offline.fresh_nodes import copies_of, shapes
@@ -389,7 +389,7 @@ def _smallest_pod_change(state: ClusterState, pod: Pod) -> SuggestedChange | Non
 
     `_smaller_requests` lowers the requests of all members together.
     """
-    changes = (change for change in pod_changes(state, pod) if Requests.kind not in change.kind.split("+"))
+    changes = (change for change in pod_changes(state, pod) if REQUESTS.kind not in change.kind.split("+"))
     return min(changes, key=lambda change: change.size, default=None)
 
 
@@ -428,7 +428,7 @@ def _with_less(state: ClusterState, tree: Tree, pod: Pod, resource: str, amount:
     after, before = quantity(resource, target), quantity(resource, amount)
     text = f"request {after} {resource} instead of {before} in {pod.name} and every member with the same spec"
     members = changed_members(tree, found[1])
-    return SuggestedChange(Requests.kind, text, 1 - target / amount, _nodes(found[0]), members=members)
+    return SuggestedChange(REQUESTS.kind, text, 1 - target / amount, _nodes(found[0]), members=members)
 
 
 # ----

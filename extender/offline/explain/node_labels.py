@@ -13,7 +13,7 @@ from extender.model.meta import NodeSelector, NodeSelectorRequirement, NodeSelec
 from extender.model.pod import Affinity, NodeAffinity, Pod
 from extender.model.selectors import Requirement, compile_requirement, requirement_text
 from extender.offline.explain.pod_terms import unspread
-from extender.offline.explain.suggestion import PodStep, SuggestedChange, subsets
+from extender.offline.explain.suggestion import PodChange, PodStep, SuggestedChange, subsets
 from extender.offline.replicas import is_pinned
 from extender.offline.state import ClusterState
 
@@ -34,29 +34,29 @@ class Unmet(NamedTuple):
     demands: frozenset[str]
 
 
-class NodeSelection:
-    """A change that drops labels of nodeSelector and expressions of required node affinity."""
+def _without_selection(pod: Pod) -> Pod | None:
+    required = _daemon_set_fields(pod)
+    if not pod.spec.node_selector and required_node_selector(pod) == required:
+        return None
+    return _selecting(pod, {}, required)
 
-    kind = "node-selection"
 
-    def without(self, pod: Pod) -> Pod | None:
-        required = _daemon_set_fields(pod)
-        if not pod.spec.node_selector and required_node_selector(pod) == required:
-            return None
-        return _selecting(pod, {}, required)
+def _selection_steps(pod: Pod, state: ClusterState) -> Iterator[PodStep]:
+    drops = {drop for unmet, _ in unmet_demands(pod, state, _open_nodes(pod, state)) for drop in unmet}
+    if pod.spec.topology_spread_constraints:  # a node selector also limits the domains that count for the skew
+        drops |= {
+            Unmet(drop.term, frozenset(chosen))
+            for drop in _all_demands(pod)
+            for chosen in subsets(sorted(drop.demands))
+        }
+    own = _field_demands(_daemon_set_fields(pod))
+    for drop in sorted(drops, key=lambda drop: (len(drop.demands), drop.term, sorted(drop.demands))):
+        if drop.demands and not drop.demands & own:
+            yield PodStep(_drop_text(pod, drop), len(drop.demands), partial(_without_demands, drop=drop))
 
-    def steps(self, pod: Pod, state: ClusterState) -> Iterator[PodStep]:
-        drops = {drop for unmet, _ in unmet_demands(pod, state, _open_nodes(pod, state)) for drop in unmet}
-        if pod.spec.topology_spread_constraints:  # a node selector also limits the domains that count for the skew
-            drops |= {
-                Unmet(drop.term, frozenset(chosen))
-                for drop in _all_demands(pod)
-                for chosen in subsets(sorted(drop.demands))
-            }
-        own = _field_demands(_daemon_set_fields(pod))
-        for drop in sorted(drops, key=lambda drop: (len(drop.demands), drop.term, sorted(drop.demands))):
-            if drop.demands and not drop.demands & own:
-                yield PodStep(_drop_text(pod, drop), len(drop.demands), partial(_without_demands, drop=drop))
+
+NODE_SELECTION = PodChange("node-selection", _without_selection, _selection_steps)
+"""Drops labels of nodeSelector and expressions of required node affinity."""
 
 
 def _daemon_set_fields(pod: Pod) -> NodeSelector | None:
@@ -159,7 +159,7 @@ def unmet_demands(pod: Pod, state: ClusterState, nodes: Sequence[str]) -> list[t
 
 def _open_nodes(pod: Pod, state: ClusterState) -> list[str]:
     """Returns the nodes that could take the pod if it had no nodeSelector and no required node affinity."""
-    bare = NodeSelection().without(pod)
+    bare = _without_selection(pod)
     return state.engine.feasible(unspread(bare), despite_errors=True) if bare else []
 
 

@@ -30,7 +30,7 @@ from extender.model.pod import (
 from extender.model.quantity import amounts
 from extender.model.requests import is_extended, pod_requests
 from extender.model.selectors import term_text
-from extender.offline.explain.suggestion import PodStep, SuggestedChange, is_accepted, limits_of, subsets
+from extender.offline.explain.suggestion import PodChange, PodStep, SuggestedChange, is_accepted, limits_of, subsets
 from extender.offline.state import ClusterState
 from extender.runtime.text import quantity
 from extender.table import PodInfo
@@ -45,25 +45,24 @@ Skews = dict[int, int | None]
 _CONDITION_TAINTS = "node.kubernetes.io/"
 
 
-class Spread:
-    """A change that raises the maxSkew of topology spread constraints, or turns them into preferences."""
+def _without_spread(pod: Pod) -> Pod | None:
+    return unspread(pod) if _required_constraints(pod) else None
 
-    kind = "spread"
 
-    def without(self, pod: Pod) -> Pod | None:
-        required = _required_constraints(pod)
-        return _relaxed(pod, dict.fromkeys(required)) if required else None
+def _spread_steps(pod: Pod, state: ClusterState) -> Iterator[PodStep]:
+    constraints = pod.spec.topology_spread_constraints or []
+    for chosen in subsets(_required_constraints(pod)):
+        skews: Skews = dict.fromkeys(chosen)
+        if not state.engine.feasible(_relaxed(pod, skews)):
+            continue
+        if len(chosen) == 1:
+            skews[chosen[0]] = _smallest_skew(pod, chosen[0], state)
+        text = " and ".join(_relaxation_text(constraints[position], skew) for position, skew in skews.items())
+        yield PodStep(text, len(chosen), partial(_relaxed, skews=skews))
 
-    def steps(self, pod: Pod, state: ClusterState) -> Iterator[PodStep]:
-        constraints = pod.spec.topology_spread_constraints or []
-        for chosen in subsets(_required_constraints(pod)):
-            skews: Skews = dict.fromkeys(chosen)
-            if not state.engine.feasible(_relaxed(pod, skews)):
-                continue
-            if len(chosen) == 1:
-                skews[chosen[0]] = _smallest_skew(pod, chosen[0], state)
-            text = " and ".join(_relaxation_text(constraints[position], skew) for position, skew in skews.items())
-            yield PodStep(text, len(chosen), partial(_relaxed, skews=skews))
+
+SPREAD = PodChange("spread", _without_spread, _spread_steps)
+"""Raises the maxSkew of topology spread constraints, or turns them into preferences."""
 
 
 def unspread(pod: Pod) -> Pod:
@@ -125,19 +124,19 @@ class RequiredTerm(NamedTuple):
     term: PodAffinityTerm
 
 
-class PodAffinityChange:
-    """A change that drops required terms of pod affinity and anti-affinity."""
+def _without_pod_affinity(pod: Pod) -> Pod | None:
+    terms = _required_terms(pod)
+    return _without_terms(pod, terms) if terms else None
 
-    kind = "pod-affinity"
 
-    def without(self, pod: Pod) -> Pod | None:
-        terms = _required_terms(pod)
-        return _without_terms(pod, terms) if terms else None
+def _pod_affinity_steps(pod: Pod, _state: ClusterState) -> Iterator[PodStep]:
+    for chosen in subsets(_required_terms(pod)):
+        text = "drop " + " and ".join(f"{term.field} to {term_text(term.term)}" for term in chosen)
+        yield PodStep(text, len(chosen), partial(_without_terms, dropped=chosen))
 
-    def steps(self, pod: Pod, state: ClusterState) -> Iterator[PodStep]:  # noqa: ARG002  the protocol's signature
-        for chosen in subsets(_required_terms(pod)):
-            text = "drop " + " and ".join(f"{term.field} to {term_text(term.term)}" for term in chosen)
-            yield PodStep(text, len(chosen), partial(_without_terms, dropped=chosen))
+
+POD_AFFINITY = PodChange("pod-affinity", _without_pod_affinity, _pod_affinity_steps)
+"""Drops required terms of pod affinity and anti-affinity."""
 
 
 def _required_terms(pod: Pod) -> list[RequiredTerm]:
@@ -170,21 +169,21 @@ def _without_terms(pod: Pod, dropped: Iterable[RequiredTerm]) -> Pod:
     )
 
 
-class HostPorts:
-    """A change that drops host ports of the pod's containers."""
+def _without_host_ports(pod: Pod) -> Pod | None:
+    ports = _host_ports(pod)
+    return _without_ports(pod, ports) if ports else None
 
-    kind = "host-ports"
 
-    def without(self, pod: Pod) -> Pod | None:
-        ports = _host_ports(pod)
-        return _without_ports(pod, ports) if ports else None
+def _host_port_steps(pod: Pod, _state: ClusterState) -> Iterator[PodStep]:
+    for chosen in subsets(_host_ports(pod)):
+        text = "give up host port " + " and ".join(f"{port}/{protocol}" for protocol, port in chosen)
+        if pod.spec.host_network:
+            text += " and hostNetwork, which takes every port of the containers on the node"
+        yield PodStep(text, len(chosen), partial(_without_ports, dropped=chosen))
 
-    def steps(self, pod: Pod, state: ClusterState) -> Iterator[PodStep]:  # noqa: ARG002  the protocol's signature
-        for chosen in subsets(_host_ports(pod)):
-            text = "give up host port " + " and ".join(f"{port}/{protocol}" for protocol, port in chosen)
-            if pod.spec.host_network:
-                text += " and hostNetwork, which takes every port of the containers on the node"
-            yield PodStep(text, len(chosen), partial(_without_ports, dropped=chosen))
+
+HOST_PORTS = PodChange("host-ports", _without_host_ports, _host_port_steps)
+"""Drops host ports of the pod's containers."""
 
 
 def _host_ports(pod: Pod) -> list[tuple[str, int]]:
@@ -208,38 +207,38 @@ def _without_ports(pod: Pod, dropped: Iterable[tuple[str, int]]) -> Pod:
     )
 
 
-class NodeNameChange:
-    """A change that removes nodeName from the pod, so that a scheduler chooses the node."""
-
-    kind = "node-name"
-
-    def without(self, pod: Pod) -> Pod | None:
-        return pod.placed_on("") if pod.node_name else None
-
-    def steps(self, pod: Pod, state: ClusterState) -> Iterator[PodStep]:  # noqa: ARG002  the protocol's signature
-        yield PodStep(f"leave out nodeName {pod.node_name}", 1, lambda pod: pod.placed_on(""))
+def _without_node_name(pod: Pod) -> Pod | None:
+    return pod.placed_on("") if pod.node_name else None
 
 
-class Tolerations:
-    """A change that adds tolerations for the taints of a node."""
+def _node_name_steps(pod: Pod, _state: ClusterState) -> Iterator[PodStep]:
+    yield PodStep(f"leave out nodeName {pod.node_name}", 1, lambda pod: pod.placed_on(""))
 
-    kind = "tolerations"
 
-    def without(self, pod: Pod) -> Pod:
-        return _tolerating(pod, [Toleration(operator="Exists")])
+NODE_NAME = PodChange("node-name", _without_node_name, _node_name_steps)
+"""Removes nodeName from the pod, so that a scheduler chooses the node."""
 
-    def steps(self, pod: Pod, state: ClusterState) -> Iterator[PodStep]:
-        missing: dict[tuple[Taint, ...], None] = {}
-        for name in state.engine.feasible(unspread(self.without(pod)), despite_errors=True):
-            node = state.node(name)
-            taints = [*node.taints, *([UNSCHEDULABLE_TAINT] if node.spec.unschedulable else ())]
-            lacking = tuple(dict.fromkeys(untolerated(taints, pod.spec.tolerations or (), (NO_SCHEDULE, NO_EXECUTE))))
-            if lacking and not any(taint.key.startswith(_CONDITION_TAINTS) for taint in lacking):
-                missing[lacking] = None
-        for lacking in sorted(missing, key=len):
-            text = "tolerate " + " and ".join(map(_taint_text, lacking))
-            added = [_toleration(taint) for taint in lacking]
-            yield PodStep(text, len(added), partial(_tolerating, added=added))
+
+def _tolerating_all(pod: Pod) -> Pod:
+    return _tolerating(pod, [Toleration(operator="Exists")])
+
+
+def _toleration_steps(pod: Pod, state: ClusterState) -> Iterator[PodStep]:
+    missing: dict[tuple[Taint, ...], None] = {}
+    for name in state.engine.feasible(unspread(_tolerating_all(pod)), despite_errors=True):
+        node = state.node(name)
+        taints = [*node.taints, *([UNSCHEDULABLE_TAINT] if node.spec.unschedulable else ())]
+        lacking = tuple(dict.fromkeys(untolerated(taints, pod.spec.tolerations or (), (NO_SCHEDULE, NO_EXECUTE))))
+        if lacking and not any(taint.key.startswith(_CONDITION_TAINTS) for taint in lacking):
+            missing[lacking] = None
+    for lacking in sorted(missing, key=len):
+        text = "tolerate " + " and ".join(map(_taint_text, lacking))
+        added = [_toleration(taint) for taint in lacking]
+        yield PodStep(text, len(added), partial(_tolerating, added=added))
+
+
+TOLERATIONS = PodChange("tolerations", _tolerating_all, _toleration_steps)
+"""Adds tolerations for the taints of a node."""
 
 
 def uncordoned_node(state: ClusterState, pod: Pod) -> SuggestedChange | None:
@@ -285,31 +284,31 @@ _NO_FLOORS: Amounts = {}
 _MOST_REDUCTIONS = 64
 
 
-class Requests:
-    """A change that lowers the pod's requests for resources of which no node has enough free."""
+def _without_requests(pod: Pod) -> Pod | None:
+    requested = own_requests(pod)
+    return lowered(pod, dict.fromkeys(requested, 0)) if requested else None
 
-    kind = "requests"
 
-    def without(self, pod: Pod) -> Pod | None:
-        requested = own_requests(pod)
-        return lowered(pod, dict.fromkeys(requested, 0)) if requested else None
+def _request_steps(pod: Pod, state: ClusterState) -> Iterator[PodStep]:
+    """Yields a step for each combination of resources that some node is short of, the smallest step first.
 
-    def steps(self, pod: Pod, state: ClusterState) -> Iterator[PodStep]:
-        """Yields a step for each combination of resources that some node is short of, the smallest step first.
+    A step lowers the requests for these resources no further than needed, and never below what LimitRanges allow.
+    """
+    requests = own_requests(pod)
+    limits = limits_of(state, pod) if requests else []
+    items = [item for each in limits for item in each.spec.limits or ()]
+    floors = _floors([amounts(item.min) for item in items if item.type == "Container"])
+    least = {name: _least(pod, name, amount, state, floors) if limits else 0 for name, amount in requests.items()}
+    reductions = _reductions(pod, state, requests, least)
+    lower = (_needed_reductions(pod, targets, requests, state, floors) for targets in reductions)
+    steps = {_text(targets, requests): targets for targets in lower if targets}
+    for text, targets in sorted(steps.items(), key=lambda step: _share_given_up(step[1], requests)):
+        change = partial(lowered, targets=targets, floors=floors)
+        yield PodStep(text, _share_given_up(targets, requests), change)
 
-        A step lowers the requests for these resources no further than needed, and never below what LimitRanges allow.
-        """
-        requests = own_requests(pod)
-        limits = limits_of(state, pod) if requests else []
-        items = [item for each in limits for item in each.spec.limits or ()]
-        floors = _floors([amounts(item.min) for item in items if item.type == "Container"])
-        least = {name: _least(pod, name, amount, state, floors) if limits else 0 for name, amount in requests.items()}
-        reductions = _reductions(pod, state, requests, least)
-        lower = (_needed_reductions(pod, targets, requests, state, floors) for targets in reductions)
-        steps = {_text(targets, requests): targets for targets in lower if targets}
-        for text, targets in sorted(steps.items(), key=lambda step: _share_given_up(step[1], requests)):
-            change = partial(lowered, targets=targets, floors=floors)
-            yield PodStep(text, _share_given_up(targets, requests), change)
+
+REQUESTS = PodChange("requests", _without_requests, _request_steps)
+"""Lowers the pod's requests for resources of which no node has enough free."""
 
 
 def _least(pod: Pod, name: str, requested: int, state: ClusterState, floors: Amounts) -> int:

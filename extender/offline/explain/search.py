@@ -19,14 +19,14 @@ from itertools import chain, combinations, islice
 from extender.model.pod import Pod
 from extender.model.selectors import compile_selector
 from extender.offline.explain import claim_changes
-from extender.offline.explain.node_labels import NodeSelection, labelled_node
+from extender.offline.explain.node_labels import NODE_SELECTION, labelled_node
 from extender.offline.explain.pod_terms import (
-    HostPorts,
-    NodeNameChange,
-    PodAffinityChange,
-    Requests,
-    Spread,
-    Tolerations,
+    HOST_PORTS,
+    NODE_NAME,
+    POD_AFFINITY,
+    REQUESTS,
+    SPREAD,
+    TOLERATIONS,
     uncordoned_node,
 )
 from extender.offline.explain.suggestion import (
@@ -55,15 +55,7 @@ _SIZE_OF_NODE = 3
 ClusterSearch = Callable[[ClusterState, Pod], SuggestedChange | None]
 ClaimSteps = Callable[[ClusterState, Pod], Iterator[ClaimStep]]
 
-POD_CHANGES: Sequence[PodChange] = (
-    Requests(),
-    Tolerations(),
-    NodeSelection(),
-    Spread(),
-    PodAffinityChange(),
-    HostPorts(),
-    NodeNameChange(),
-)
+POD_CHANGES = (REQUESTS, TOLERATIONS, NODE_SELECTION, SPREAD, POD_AFFINITY, HOST_PORTS, NODE_NAME)
 CLAIM_CHANGES: Mapping[str, ClaimSteps] = {
     "volume-claim": claim_changes.volume_steps,
     "device-claim": claim_changes.device_steps,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations, product
-from typing import Annotated, Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -121,20 +121,20 @@ class PodStep(NamedTuple):
     apply: Callable[[Pod], Pod]
 
 
-class PodChange(Protocol):
+class PodChange(NamedTuple):
     """A kind of change to the pod's spec, such as smaller requests.
 
     `without` makes the largest change of this kind. If the pod still does not fit, no smaller step of this kind can
     help. Otherwise `steps` are tried in order.
+
+    Attributes:
+        without: returns the pod after the largest possible change of this kind; None if there is nothing to change.
+        steps: yields the changes of this kind that may help the pod, the smallest first.
     """
 
     kind: str
-
-    def without(self, pod: Pod) -> Pod | None:
-        """Returns the pod after the largest possible change of this kind; None if there is nothing to change."""
-
-    def steps(self, pod: Pod, state: ClusterState) -> Iterator[PodStep]:
-        """Yields the changes of this kind that may help the pod, the smallest first."""
+    without: Callable[[Pod], Pod | None]
+    steps: Callable[[Pod, ClusterState], Iterator[PodStep]]
 
 
 class ClaimStep(NamedTuple):
