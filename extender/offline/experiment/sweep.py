@@ -9,11 +9,11 @@ import csv
 import gc
 import io
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from functools import lru_cache
+from contextlib import closing, contextmanager
+from functools import lru_cache, partial
 from html import escape
 from itertools import product
 from multiprocessing import get_context
@@ -276,34 +276,38 @@ def experiment(
     report = progress or (lambda _done, _total: None)
     report(len(done), len(pairs))
 
-    def take(pair: tuple[str, int], made: _Run) -> None:
-        if not made:
-            raise ExtenderError(f"{path}: no pod arrives")
-        done[pair] = made
-        if folder is not None:
-            _keep(folder / loaded.key(*pair), made)
-        report(len(done), len(pairs))
-
-    if dask is not None:
-        _make_on_dask(dask, loaded.path.resolve(), waiting, take)
-    elif workers == 1 or len(waiting) < 2:
-        for pair in waiting:
-            take(pair, _make_one(loaded, *pair))
-    else:
-        _make(loaded.path, waiting, min(workers, len(waiting)), take)
+    with closing(_runs(loaded, waiting, workers, dask)) as runs:
+        for pair, made in runs:
+            if not made:
+                raise ExtenderError(f"{path}: no pod arrives")
+            done[pair] = made
+            if folder is not None:
+                _keep(folder / loaded.key(*pair), made)
+            report(len(done), len(pairs))
     return summed_up([done[pair] for pair in pairs], loaded.spec.moves)
 
 
-def _make(
-    path: Path, pairs: list[tuple[str, int]], workers: int, take: Callable[[tuple[str, int], _Run], None]
-) -> None:
+def _runs(
+    loaded: Experiment, pairs: Sequence[tuple[str, int]], workers: int, dask: str | None
+) -> Generator[tuple[tuple[str, int], _Run], None, None]:
+    """Makes the runs: in this process, in several, or on the workers of a Dask scheduler."""
+    if dask is None and (workers == 1 or len(pairs) < 2):
+        yield from ((pair, _make_one(loaded, *pair)) for pair in pairs)
+        return
+    with _processes(min(workers, len(pairs))) if dask is None else _dask(dask) as (submit, as_done):
+        futures = {submit(_run_in_process, loaded.path.resolve(), *pair): pair for pair in pairs}
+        for future in as_done(futures):
+            yield futures[future], _DECODER.decode(future.result())
+
+
+@contextmanager
+def _processes(workers: int) -> Iterator[tuple[Any, Any]]:
+    """Yields what submits a call to several processes, and `as_completed`."""
     # Ctrl-C reaches every process of the terminal, and should end those of the pool at once and without a traceback.
     by_default = signal.SIGINT, signal.SIG_DFL
     with ProcessPoolExecutor(workers, get_context("spawn"), signal.signal, by_default) as pool:
         try:
-            futures = {pool.submit(_run_in_process, path, *pair): pair for pair in pairs}
-            for future in as_completed(futures):
-                take(futures[future], _DECODER.decode(future.result()))
+            yield pool.submit, as_completed
         except BrokenProcessPool:
             what = "a process was ended from outside; run the command again, which makes only the runs that are missing"
             raise ExtenderError(what) from None
@@ -311,19 +315,12 @@ def _make(
             pool.shutdown(cancel_futures=True)
 
 
-def _make_on_dask(
-    address: str, path: Path, pairs: list[tuple[str, int]], take: Callable[[tuple[str, int], _Run], None]
-) -> None:
-    """Makes the runs on the workers of a Dask scheduler, which gives the runs of a lost worker to another."""
-    with _dask(address) as (client, as_done):
-        futures = {client.submit(_run_in_process, path, *pair, pure=False): pair for pair in pairs}
-        for future in as_done(futures):
-            take(futures[future], _DECODER.decode(future.result()))
-
-
 @contextmanager
 def _dask(address: str) -> Iterator[tuple[Any, Any]]:
-    """Yields a client of the Dask scheduler, and Dask's own `as_completed`."""
+    """Yields what submits a call to a Dask scheduler, and Dask's own `as_completed`.
+
+    The scheduler gives the calls of a lost worker to another.
+    """
     try:
         from distributed import Client, KilledWorker
         from distributed import as_completed as as_done
@@ -335,7 +332,7 @@ def _dask(address: str) -> Iterator[tuple[Any, Any]]:
         raise ExtenderError(f"no Dask scheduler answers at {address}: {error}") from None
     with client:
         try:
-            yield client, as_done
+            yield partial(client.submit, pure=False), as_done
         except KilledWorker as error:
             raise ExtenderError(
                 f"several workers were lost, one after another, while they made a run: {error}"
