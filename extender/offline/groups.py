@@ -90,7 +90,9 @@ class Membership:
             if (key := info.pod.group_key) is not None:
                 self._members.setdefault(key, []).append(info)
         self._children: dict[str, list[AnyGroup]] = {}
-        for group in self._groups():
+        objects = state.objects
+        groups: list[AnyGroup] = [*objects.all(PodGroup).values(), *objects.all(CompositePodGroup).values()]
+        for group in groups:
             if group.parent_key is not None:
                 self._children.setdefault(group.parent_key, []).append(group)
 
@@ -136,10 +138,6 @@ class Membership:
         """Returns the pods without a node that belong to the missing group, directly or through child groups."""
         waiting = (info for infos in self._members.values() for info in infos if not info.pod.node_name)
         return [info for info in waiting if self.root_of(info.pod) == missing]
-
-    def _groups(self) -> Iterator[AnyGroup]:
-        yield from self._state.objects.all(PodGroup).values()
-        yield from self._state.objects.all(CompositePodGroup).values()
 
 
 def _created(obj: Object) -> tuple[str, str]:
@@ -275,8 +273,7 @@ class GroupVerdicts:
     def __init__(self, state: ClusterState) -> None:
         self.membership = Membership(state)
         self._state = state
-        self._verdicts: dict[GroupName, GroupVerdict] = {}
-        self._late: dict[GroupName, DeadlineExceeded] = {}
+        self._verdicts: dict[GroupName, GroupVerdict | DeadlineExceeded] = {}
 
     def of(self, pod: Pod) -> GroupVerdict:
         """Returns the verdict on the root group of a member. Raises DeadlineExceeded."""
@@ -285,15 +282,15 @@ class GroupVerdicts:
     def of_root(self, root: Root) -> GroupVerdict:
         """Returns the verdict on a root group; `root` may name a group that does not exist. Raises DeadlineExceeded."""
         name = _name_of(root)
-        if name in self._late:
-            raise self._late[name]
         if name not in self._verdicts:
             try:
                 self._verdicts[name] = self._decided(root)
             except DeadlineExceeded as error:
-                self._late[name] = error
-                raise
-        return self._verdicts[name]
+                self._verdicts[name] = error
+        verdict = self._verdicts[name]
+        if isinstance(verdict, DeadlineExceeded):
+            raise verdict
+        return verdict
 
     def _decided(self, root: Root) -> GroupVerdict:
         if not isinstance(root, MissingGroup):

@@ -411,14 +411,10 @@ def as_text(plan: Planned, *, every: bool = False) -> Iterator[str]:
     if plan.unplaced and len(plan.pods) > 1:
         yield from section(("NOT PLACED",), [(key,) for key in plan.unplaced], most, " pods")
         head = ("PRIORITY", "PODS", "WITHOUT MOVES", "WITH MOVES", "AT MOST")
-        yield from section(head, map(_level, plan.priorities))
+        yield from section(head, [tuple(map(str, msgspec.structs.astuple(level))) for level in plan.priorities])
     if plan.outcome != "fits":
         kept = [(str(count), f"each {reason}") for reason, count in plan.kept.items()]
         yield from section(("PODS THAT STAY", "BECAUSE"), kept)
-
-
-def _level(level: PlannedPriority) -> Cells:
-    return tuple(map(str, (level.priority, level.pods, level.unmoved, level.placed, level.at_most)))
 
 
 def _steps(moves: Sequence[Move]) -> Iterator[Cells]:
