@@ -8,14 +8,17 @@ rule reads `table.features.storage_capacity_scoring` or `table.features.behaviou
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Behaviours:
-    """Behaviour of kube-scheduler that depends on its version, not on a gate. The defaults are those of 1.37."""
+    """Behaviour of kube-scheduler that depends on its version, not on a gate.
+
+    Up to 1.37 every field is False; 1.38 has all of them.
+    """
 
     empty_spread_selector_counts: bool = False
     """A spread constraint with `labelSelector: {}` counts every pod of the namespace; before 1.38, none.
@@ -267,40 +270,7 @@ class KubernetesVersion:
     gone: Set[str] = frozenset()
 
 
-_BEHAVIOURS_OF_1_38 = Behaviours(
-    empty_spread_selector_counts=True,
-    pod_level_requests_in_score=True,
-    exact_score_fractions=True,
-    request_sums_are_capped=True,
-    every_budget_protects=True,
-    victims_by_uid=True,
-    candidates_without_victims=True,
-    incomplete_pools_refuse_the_node=True,
-    capacities_have_domains=True,
-    attributes_fail_when_read=True,
-    shares_prevent_exclusive_use=True,
-    every_class_has_its_resource=True,
-    negative_consumption_fails=True,
-    certificate_and_oci_features=True,
-    exact_storage_capacity=True,
-    shrunk_nomination_wakes=True,
-    placement_fields=True,
-    whole_trees_are_validated=True,
-    members_are_evicted_as_pods=True,
-    failures_name_the_group=True,
-    preemption_ranks_nodes=True,
-    ongoing_preemption_comes_first=True,
-    no_victims_is_unschedulable=True,
-    nominated_placement_first=True,
-    enough_placements_end_the_search=True,
-    empty_labels_are_no_domain=True,
-    composites_have_conditions=True,
-    recreated_groups_are_new=True,
-    group_priorities_have_no_maximum=True,
-    more_objects_are_refused=True,
-    composite_placements_are_counted=True,
-    metrics_have_entities=True,
-)
+_BEHAVIOURS_OF_1_38 = Behaviours(**{behaviour.name: True for behaviour in fields(Behaviours)})
 
 _LOCKED_UNTIL_1_37 = {
     "DynamicResourceAllocation", "InPlacePodVerticalScaling", "JobManagedBy", "MatchLabelKeysInPodAffinity",
