@@ -48,75 +48,31 @@ class Wait:
             raise ValueError(f"timeout_seconds must be more than 0 and at most {MAX_WAIT_SECONDS:g}")
 
 
-class PendingPermit(Protocol):
-    """The part of a `Permit` that `WaitingPod` uses."""
-
-    @property
-    def pod(self) -> Pod: ...
-
-    @property
-    def node_name(self) -> str: ...
-
-    def allow(self, rule: str) -> None: ...
-
-    def reject(self, rule: str, reason: str) -> None: ...
-
-
-class PendingPermits(Protocol):
-    """The part of `Permits` that rules use through their handle."""
-
-    def pending(self, rule: str, /) -> list[PendingPermit]:
-        """Returns the permits of the pods that wait until the rule allows them."""
-
-    def activate(self, namespace: str, labels: Mapping[str, str], /) -> None:
-        """Moves the namespace's waiting pods with these labels to the active queue now."""
-
-    def tables(self) -> AbstractContextManager[Table]:
-        """Returns a context manager that lends a table which is up to date."""
-
-
 @dataclass(slots=True, eq=False)
 class WaitingPod:
     """A pod that waits because the rule answered `Wait`."""
 
     _rule: str
-    _pending: PendingPermit
+    _permit: Permit
 
     @property
     def pod(self) -> Pod:
-        return self._pending.pod
+        return self._permit.pod
 
     @property
     def node_name(self) -> str:
         """The node on which the pod is assumed while it waits."""
-        return self._pending.node_name
+        return self._permit.node_name
 
     def allow(self) -> None:
         """Allows the pod for this rule. The pod is bound once every rule that made it wait has allowed it."""
-        self._pending.allow(self._rule)
+        self._permit.allow(self._rule)
 
     def reject(self, reason: str) -> None:
         """Rejects the pod. It loses its node and is tried again later, as after any refusal by this rule."""
-        self._pending.reject(self._rule, reason)
+        self._permit.reject(self._rule, reason)
 
 
-class OfflinePermits:
-    """The PendingPermits of offline commands, where no pod waits. `table` contains the cluster."""
-
-    def __init__(self, table: Table) -> None:
-        self._table = table
-
-    def pending(self, _rule: str) -> list[PendingPermit]:
-        return []
-
-    def activate(self, _namespace: str, _labels: Mapping[str, str]) -> None:
-        return
-
-    def tables(self) -> AbstractContextManager[Table]:
-        return nullcontext(self._table)
-
-
-NO_PERMITS: PendingPermits = OfflinePermits(Table())
 _READER = "permit"
 Timed = Callable[[str, str], AbstractContextManager[None]]
 
@@ -127,7 +83,7 @@ class BindRule(Protocol):
     @property
     def name(self) -> str: ...
 
-    def run(self, pod: Pod, node: Node, permits: PendingPermits) -> None:
+    def run(self, pod: Pod, node: Node, permits: Permits) -> None:
         """Runs the rule for a pod that is about to be bound, or that was bound.
 
         Raises:
@@ -145,7 +101,7 @@ class ReserveRule(Protocol):
     def may_wait(self) -> bool:
         """True for a Permit rule, False for a Reserve rule."""
 
-    def run(self, pod: Pod, node: Node, permits: PendingPermits, deadline: Deadline) -> float:
+    def run(self, pod: Pod, node: Node, permits: Permits, deadline: Deadline) -> float:
         """Runs the rule; returns how many seconds the pod may wait until the rule allows it, or 0 for no wait.
 
         Raises:
@@ -153,7 +109,7 @@ class ReserveRule(Protocol):
             RuleUnanswered: the rule did not answer by the deadline.
         """
 
-    def unreserve(self, pod: Pod, node: Node, permits: PendingPermits, deadline: Deadline) -> None:
+    def unreserve(self, pod: Pod, node: Node, permits: Permits, deadline: Deadline) -> None:
         """Undoes what `run` did for the pod; does nothing if `run` did nothing. Raises only RuleUnanswered."""
 
 
@@ -418,7 +374,7 @@ class Permits:
 
     # ---- methods that rules call through `Handle`
 
-    def pending(self, rule: str) -> list[PendingPermit]:
+    def pending(self, rule: str) -> list[Permit]:
         """Returns the permits of the pods that wait until the rule allows them."""
         with self._lock:
             waiting = [permit for permit in self._permits.values() if rule in permit.pending]
@@ -438,3 +394,11 @@ class Permits:
             if not table.nodes.has(name):
                 raise BindingFailed(f'node "{name}" no longer exists')
             return table.nodes.node(table.nodes.row_of[name])
+
+
+def offline_permits(table: Table) -> Permits:
+    """Returns the permits of offline commands, where no pod waits. `table` contains the cluster."""
+    return Permits(lambda _reader: nullcontext(table))
+
+
+NO_PERMITS = offline_permits(Table())

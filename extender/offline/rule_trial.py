@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from extender.errors import BindingFailed, ConfigurationError
 from extender.framework.annotations import AnnotationRule, choose_annotations
-from extender.framework.permit import BindRule, OfflinePermits, ReserveRule
+from extender.framework.permit import BindRule, ReserveRule, offline_permits
 from extender.framework.plugin import BIND, FILTER, POST_FILTER, PRE_ENQUEUE, QUEUE_SORT, SCORE
 from extender.framework.rules import Check, PostFilter, Predicate, PreEnqueueRule, Priority, QueueSort
 from extender.offline.answers import Documented
@@ -173,7 +173,7 @@ def _post_filter(trial: RuleTrial, rule: PostFilter, pods: Sequence[PodInfo], ta
 
 def _bind(trial: RuleTrial, rule: ReserveRule | BindRule, pods: Sequence[PodInfo], table: Table) -> None:
     """Runs a rule of Reserve, Permit, PreBind or PostBind for each pod as if it were on the first node."""
-    permits = OfflinePermits(table)
+    permits = offline_permits(table)
     for row in table.nodes.rows[:1].tolist():
         node = table.nodes.node(row)
         for pod in pods:

@@ -9,7 +9,7 @@ from threading import Lock
 import pytest
 
 from extender.errors import BindingFailed
-from extender.framework.permit import PendingPermits, Permit, Permits
+from extender.framework.permit import Permit, Permits
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.runtime.clock import Deadline
@@ -28,13 +28,13 @@ class Licence:
     may_wait: bool = True
     taken: list[str] = field(default_factory=list)
 
-    def run(self, pod: Pod, node: Node, permits: PendingPermits, deadline: Deadline) -> float:
+    def run(self, pod: Pod, node: Node, permits: Permits, deadline: Deadline) -> float:
         self.taken.append(f"{pod.name} on {node.name}")
         if self.rejects:
             raise BindingFailed("too late", self.name)
         return 0.0
 
-    def unreserve(self, pod: Pod, node: Node, permits: PendingPermits, deadline: Deadline) -> None:
+    def unreserve(self, pod: Pod, node: Node, permits: Permits, deadline: Deadline) -> None:
         self.taken.remove(f"{pod.name} on {node.name}")
 
 

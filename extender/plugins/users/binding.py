@@ -11,7 +11,7 @@ import numpy as np
 
 from extender.errors import BindingFailed, RuleUnanswered
 from extender.framework.annotations import AnnotationRule
-from extender.framework.permit import BindRule, PendingPermits, ReserveRule, Wait
+from extender.framework.permit import BindRule, Permits, ReserveRule, Wait
 from extender.framework.plugin import BIND, PERMIT, POST_BIND, PRE_BIND, RESERVE, error_prefix
 from extender.model.node import Node
 from extender.model.pod import Pod
@@ -155,7 +155,7 @@ def post_bind(function: Callable[P, R]) -> PostBindFunction[P, R]:
 class CustomCall(CustomRule):
     """A user's function of a pod and of the node that was chosen for it."""
 
-    def call(self, pod: Pod, node: Node, permits: PendingPermits, deadline: Deadline, what: str = "") -> object:
+    def call(self, pod: Pod, node: Node, permits: Permits, deadline: Deadline, what: str = "") -> object:
         """Calls the function and returns its answer. An exception of the function is raised.
 
         Args:
@@ -204,7 +204,7 @@ class CustomReserve(CustomCall):
     undo: CustomCall | None
     may_wait: bool
 
-    def run(self, pod: Pod, node: Node, permits: PendingPermits, deadline: Deadline) -> float:
+    def run(self, pod: Pod, node: Node, permits: Permits, deadline: Deadline) -> float:
         if self.is_left_out:
             return 0.0
         try:
@@ -216,7 +216,7 @@ class CustomReserve(CustomCall):
                 return 0.0
             raise BindingFailed(self.failure_text(error, self.prefix)) from None
 
-    def unreserve(self, pod: Pod, node: Node, permits: PendingPermits, deadline: Deadline) -> None:
+    def unreserve(self, pod: Pod, node: Node, permits: Permits, deadline: Deadline) -> None:
         """Calls the function that undoes what the rule did, see ReserveRule.unreserve."""
         try:
             if self.undo is not None:
@@ -231,7 +231,7 @@ class CustomReserve(CustomCall):
 class CustomPreBind(CustomCall):
     """A user's PreBind rule, with its name and arguments."""
 
-    def run(self, pod: Pod, node: Node, permits: PendingPermits) -> None:
+    def run(self, pod: Pod, node: Node, permits: Permits) -> None:
         if self.is_left_out:
             return
         try:
@@ -250,7 +250,7 @@ class CustomPreBind(CustomCall):
 class CustomPostBind(CustomCall):
     """A user's PostBind rule, with its name and arguments."""
 
-    def run(self, pod: Pod, node: Node, permits: PendingPermits) -> None:
+    def run(self, pod: Pod, node: Node, permits: Permits) -> None:
         """Calls the function. An exception is only reported, because the pod is already bound."""
         if self.is_left_out:
             return

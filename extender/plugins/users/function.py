@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, create_model
 
 from extender.errors import DeadlineExceeded, RuleUnanswered
 from extender.framework.cluster_events import Action, Resource
-from extender.framework.permit import NO_PERMITS, PendingPermits
+from extender.framework.permit import NO_PERMITS, Permits
 from extender.framework.profile import Profile
 from extender.framework.queueing_hints import EVERYTHING, Interest, Interests
 from extender.model.node import Node
@@ -150,7 +150,7 @@ class RuleFunction(Generic[P, R]):
         self._processes = processes
 
     def handle(
-        self, name: str, pod: Pod, host: RuleHost, table: Table | None = None, permits: PendingPermits = NO_PERMITS
+        self, name: str, pod: Pod, host: RuleHost, table: Table | None = None, permits: Permits = NO_PERMITS
     ) -> Handle:
         """Returns the handle for one call of the rule.
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar, overload
 
 import numpy as np
 
-from extender.framework.permit import PendingPermits, WaitingPod
+from extender.framework.permit import Permits, WaitingPod
 from extender.framework.plugin import PRE_ENQUEUE, QUEUE_SORT
 from extender.framework.status import Refusal
 from extender.model.meta import NO_LABELS, CustomObject, Object
@@ -83,7 +83,7 @@ class RunningProcess:
     """
 
     wake: Wake
-    permits: PendingPermits
+    permits: Permits
 
 
 _thread = threading.local()

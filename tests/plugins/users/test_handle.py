@@ -10,7 +10,7 @@ import pytest
 
 from extender import Handle, Namespace, Node, Pod, ReplicaSet, Service, predicate, priority
 from extender.framework.find_fit import find_fit
-from extender.framework.permit import NO_PERMITS, OfflinePermits
+from extender.framework.permit import NO_PERMITS, offline_permits
 from extender.framework.profile import Profile
 from extender.plugins.users.function import put_in_force
 from extender.plugins.users.handle import RunningProcess, nothing_waits
@@ -215,7 +215,7 @@ def test_a_claim_is_refused_where_volume_binding_would_refuse_it() -> None:
             using = using.pvc(claim)
         expected = refusals(VolumeBindingFilter(), using.obj(), *storage).get(node_name)
         assert refusal == (expected and ", ".join(expected.reasons)), (node_name, group)
-        kept = Handle("ask", handle._pod, OfflineHost(), RunningProcess(nothing_waits, OfflinePermits(table)))
+        kept = Handle("ask", handle._pod, OfflineHost(), RunningProcess(nothing_waits, offline_permits(table)))
         assert kept.claim_refusal(node_name, *(f"default/{claim}" for claim in group)) == refusal
     fitting = {(node_name, group) for _, node_name, group, refusal in asked if refusal is None}
     assert fitting == {("a", ("small",)), ("b", ("new",)), ("c", ("bound",))}
