@@ -23,12 +23,11 @@ from numpy.typing import NDArray
 from extender.devices.allocator import (
     MAX_RESULTS,
     UNTIMED,
+    Allocator,
     DeviceResults,
     NodeTimeLimit,
-    allocate,
     consumed_amounts,
     has_counters,
-    keeps_away,
     remaining_counters,
 )
 from extender.devices.cel.device_selectors import SelectorError, compilation_fault, kind_reader, matches
@@ -227,7 +226,7 @@ class Allocations:
         if gathering := self._devices.inventories.fault:
             return self._failure(AllocationFailure(Code.ERROR, f"gather pool information: {gathering}"))
         try:
-            results = allocate(self.claims, views, self._devices.allocated, limit)
+            results = Allocator(self.claims, views, self._devices.allocated, limit).run()
         except AllocationError as fault:
             code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE if fault.of_node else Code.ERROR
             return self._failure(AllocationFailure(code, fault.text, fault.claim))
@@ -386,10 +385,7 @@ class PlainRequests:
         return self._per_inventory(suitable) >= request.count, self._per_inventory(uncertain) == 0
 
     def _leave_out_tainted(self, request: RequestData, suitable: BoolColumn) -> None:
-        tolerated = [
-            not any(keeps_away(taint, request.tolerations) for taint in example.taints)
-            for example in self._taints.examples
-        ]
+        tolerated = [not request.is_repelled_by(example.taints) for example in self._taints.examples]
         if not all(tolerated):
             suitable &= np.array(tolerated, np.bool_)[self._taints.ids]
 

@@ -1,7 +1,7 @@
 """Finds the first devices that satisfy all claims of a pod on one node, by an exhaustive search.
 
 The input is the requests of claims, the pools of a node, the devices that are already allocated, and a time limit; the
-output is the devices for each claim, or None. Nothing here depends on tables or pods. Start reading at `allocate`.
+output is the devices for each claim, or None. Nothing here depends on tables or pods. Start reading at `Allocator.run`.
 
 Requests are satisfied one after another. For each request, devices are tried in the order of their pools, slices and
 positions. If the remaining requests cannot be satisfied, the last choice is undone. The search skips choices that
@@ -14,7 +14,7 @@ checkAvailableCounters.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
+from collections.abc import Callable, Generator, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -32,7 +32,6 @@ from extender.devices.device_requests import (
 )
 from extender.devices.device_totals import AllocatedState
 from extender.devices.inventory import Amounts, CounterKey, DeviceID, PoolDevice, PoolID, PoolView, Views
-from extender.model.devices import DeviceTaint, DeviceToleration
 from extender.runtime.clock import NO_DEADLINE, Deadline
 
 Candidate = tuple[PoolDevice, PoolView]
@@ -99,7 +98,7 @@ class AllocatingDevices:
         counts = bool(device.counters) and not shared
         if counts and not self._has_counters(device, view):
             return None
-        if any(keeps_away(taint, request.tolerations) for taint in device.taints):
+        if request.is_repelled_by(device.taints):
             return None
         values = self._constrained(request, device)
         if values is None:
@@ -213,19 +212,6 @@ def has_counters(device: PoolDevice, remaining: Counter[CounterKey]) -> bool:
     return all(amount >= wanted[key] for key, amount in remaining.items())
 
 
-def keeps_away(taint: DeviceTaint, tolerations: Iterable[DeviceToleration]) -> bool:
-    """Returns True if none of the tolerations covers the taint (upstream ToleratesTaint)."""
-    return not any(_tolerates(toleration, taint) for toleration in tolerations)
-
-
-def _tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
-    if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
-        return False
-    if toleration.operator == "Exists":
-        return True
-    return toleration.operator in ("", "Equal") and toleration.value == taint.value
-
-
 MAX_RESULTS = 32  # the most devices in one claim (upstream AllocationResultsMaxSize)
 FILTER_TIMEOUT_SECONDS = 10.0  # the time limit for one node (upstream DynamicResourcesArgs.filterTimeout)
 TIMED_OUT = "timed out trying to allocate devices"
@@ -257,18 +243,6 @@ class _TooManyDevicesError(Exception):
     """Raised if a claim would get more than MAX_RESULTS devices. Another alternative of a request may need fewer."""
 
 
-def allocate(
-    claims: ClaimsToAllocate, views: Views, allocated: AllocatedState, limit: NodeTimeLimit
-) -> DeviceResults | None:
-    """Returns the devices for each claim, or None if there are not enough devices.
-
-    Raises:
-        AllocationError: a claim, a class or a pool is wrong, or the time limit was reached.
-        DeadlineExceeded: the decision's deadline has passed.
-    """
-    return Allocator(claims, views, allocated, limit).run()
-
-
 Search = Generator["Search | None", None, None]
 """A part of the search: yields a later part for each choice, and None when all devices are chosen.
 
@@ -276,38 +250,9 @@ When it is resumed, the part that it has yielded has failed, and it tries its ne
 """
 
 
-def _is_found(search: Search | None, accept: Callable[[], bool]) -> bool:
-    """Returns True if the search, or a part that it yields, yields None; the choices made until then remain.
-
-    If `accept` returns False for these choices, the search continues as if the last choice had failed. The parts are
-    not calls inside calls, because a pod decides how many devices it requests.
-    """
-    if search is None:
-        return True
-    parts: list[Search] = [search]
-    error: _TooManyDevicesError | None = None
-    while parts:
-        part = parts[-1]
-        try:
-            later = next(part) if error is None else part.throw(error)
-        except StopIteration:
-            parts.pop()
-            error = None
-        except _TooManyDevicesError as raised:
-            parts.pop()
-            error = raised
-        else:
-            error = None
-            if later is not None:
-                parts.append(later)
-            elif accept():
-                return True
-    if error is not None:
-        raise error
-    return False
-
-
 class Allocator:
+    """One search for the devices of some claims on one node."""
+
     def __init__(self, claims: ClaimsToAllocate, views: Views, allocated: AllocatedState, limit: NodeTimeLimit) -> None:
         self._claims = claims
         self._views = views
@@ -322,8 +267,15 @@ class Allocator:
         self._likeness: dict[int, Hashable] = {}
         self._steps = 0
         self._deadline: float | None = None
+        self._found: DeviceResults | None = None
 
     def run(self) -> DeviceResults | None:
+        """Returns the devices for each claim, or None if there are not enough devices.
+
+        Raises:
+            AllocationError: a claim, a class or a pool is wrong, or the time limit was reached.
+            DeadlineExceeded: the decision's deadline has passed.
+        """
         for index, claim in enumerate(self._claims):
             fewest = 0
             for alternatives in claim.requests:
@@ -334,14 +286,42 @@ class Allocator:
             if claim.fault:
                 raise AllocationError(claim.fault, index)
         try:
-            is_allocated = not self._claims or _is_found(self._request(0, 0), self._accepts)
+            self._search(self._request(0, 0) if self._claims else None)
         except _TooManyDevicesError:
             raise AllocationError("allocation max size exceeded") from None
-        return tuple(map(tuple, self._allocating.results)) if is_allocated else None
+        return self._found
 
     def _accepts(self) -> bool:
-        """Returns True to end the search with the devices chosen now, False to look for others."""
+        """Keeps the devices that are chosen now; returns True to end the search, False to look for others."""
+        self._found = tuple(map(tuple, self._allocating.results))
         return True
+
+    def _search(self, search: Search | None) -> None:
+        """Searches until a part of the search yields None, and `_accepts` returns True for the choices made until then.
+
+        If `_accepts` returns False, the search continues as if the last choice had failed. The parts are not calls
+        inside calls, because a pod decides how many devices it requests.
+        """
+        if search is None:
+            self._accepts()
+            return
+        parts: list[Search] = [search]
+        error: _TooManyDevicesError | None = None
+        while parts:
+            part = parts[-1]
+            try:
+                later = next(part) if error is None else part.throw(error)
+            except (StopIteration, _TooManyDevicesError) as ended:
+                parts.pop()
+                error = ended if isinstance(ended, _TooManyDevicesError) else None
+                continue
+            error = None
+            if later is not None:
+                parts.append(later)
+            elif self._accepts():
+                return
+        if error is not None:
+            raise error
 
     # ---- the search, one request after another
 
@@ -399,10 +379,8 @@ class Allocator:
         if undo is not None:
             try:
                 yield self._devices(index, request, got + 1, 0)
-            except _TooManyDevicesError:
+            finally:
                 undo()
-                raise
-            undo()
 
     def _any_of(self, index: int, request: RequestData, got: int, start: int, wanted: int) -> Search:
         """Tries each candidate from `start` on as the request's next device, with all later devices.
@@ -423,10 +401,8 @@ class Allocator:
             if undo is not None:
                 try:
                     yield self._devices(index, request, got + 1, position + 1)
-                except _TooManyDevicesError:
+                finally:
                     undo()
-                    raise
-                undo()
             if self._steps > _EASY_STEPS:
                 stop = self._stop(request, position + 1, wanted)
                 failed.add(self._likeness_of(position))
@@ -513,9 +489,8 @@ class Allocator:
             else:
                 selected = tuple(self._eligible_for(r)[position] for r in requests)  # type: ignore[index]
                 values = tuple(c.value_of(device) for claim in self._claims for c in claim.constraints)
-                taints = tuple((taint.key, taint.value, taint.effect) for taint in device.taints)
                 counters = (view.id, device.counters) if device.counters else ()
-                self._likeness[position] = selected, values, taints, counters
+                self._likeness[position] = selected, values, device.taints, counters
         return self._likeness[position]
 
     def _is_selectable(self, request: RequestData, candidate: Candidate) -> bool:

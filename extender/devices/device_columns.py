@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from extender.devices.allocations import Devices, devices_of
-from extender.devices.allocator import consumed_amounts, keeps_away, remaining_counters
+from extender.devices.allocator import consumed_amounts, remaining_counters
 from extender.devices.cel.device_selectors import SelectorError, matches
 from extender.devices.device_nodes import MOST_DEVICES, WHOLE, DeviceNodes, Ints
 from extender.devices.device_requests import AllocationError, RequestData
@@ -286,7 +286,7 @@ class DeviceColumns:
 
         `part`: the thousandths of its slot that the device itself is.
         """
-        if any(keeps_away(taint, request.tolerations) for taint in device.taints):
+        if request.is_repelled_by(device.taints):
             return 0
         try:
             if not all(matches(expression, device) for _, _, expression in request.selectors):

@@ -7,11 +7,11 @@ Source: structured validateDeviceRequest, constraint.go, consumable_capacity.go.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from extender.devices.cel.values import Semver
-from extender.devices.inventory import Amounts, PoolDevice, qualified
+from extender.devices.inventory import PREVENTING_EFFECTS, Amounts, PoolDevice, qualified
 from extender.model.devices import (
     ALL,
     EXACT_COUNT,
@@ -23,10 +23,11 @@ from extender.model.devices import (
     DeviceConstraint,
     DeviceRequest,
     DeviceSelector,
-    DeviceToleration,
     ExactDeviceRequest,
     ResourceClaim,
 )
+from extender.model.node import Taint, untolerated
+from extender.model.pod import TimedToleration
 from extender.model.quantity import INT64_MAX, NANO, Quantity, nano
 
 AttributeValue = tuple[str, object]  # (kind, value), so that the number 1 and the text "1" differ
@@ -134,13 +135,17 @@ class RequestData:
     takes_all: bool = False
     count: int = 0
     admin: bool = False
-    tolerations: Sequence[DeviceToleration] = ()
+    tolerations: Sequence[TimedToleration] = ()
     capacity: Mapping[str, Quantity] = field(default_factory=dict)
 
     @property
     def is_alternative(self) -> bool:
         """True if this is one of the alternatives in a prioritized list."""
         return self.name != self.parent
+
+    def is_repelled_by(self, taints: Iterable[Taint]) -> bool:
+        """Returns True if the request does not tolerate one of the taints (upstream ToleratesTaint)."""
+        return bool(untolerated(taints, self.tolerations, PREVENTING_EFFECTS))
 
     def error(self, text: str, *, of_node: bool = False) -> AllocationError:
         return AllocationError(f", request {self.own_name}: {text}", self.claim, of_node=of_node)

@@ -398,7 +398,6 @@ class BestDevices(Allocator):
         self._orders: dict[RequestData, _Scored] = {}
         self._sum = 0
         self._differing = 0
-        self._best: DeviceResults | None = None
         self._best_sum = 0
 
     def find(self) -> DeviceResults | None:
@@ -407,11 +406,11 @@ class BestDevices(Allocator):
             return None
         with suppress(_BudgetSpentError, AllocationError):
             self.run()
-        return self._best
+        return self._found
 
     def _accepts(self) -> bool:
-        if self._best is None or self._sum > self._best_sum:
-            self._best = tuple(map(tuple, self._allocating.results))
+        if self._found is None or self._sum > self._best_sum:
+            super()._accepts()
             self._best_sum = self._sum
         # The first devices found are the best if the policy had a preference at one choice only.
         return self._differing <= 1

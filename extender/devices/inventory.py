@@ -18,7 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 from extender.framework.node_selectors import is_well_formed, nodes_in_selector
-from extender.model.devices import Device, DeviceTaint, DeviceTaintRule, ResourceSlice, ResourceSliceSpec
+from extender.model.devices import Device, DeviceTaintRule, ResourceSlice, ResourceSliceSpec
+from extender.model.node import Taint
 from extender.model.quantity import nano
 from extender.table import Table
 from extender.table.journal import TOPOLOGY, Cursor
@@ -73,7 +74,7 @@ class PoolDevice:
     )  # fmt: skip
 
     def __init__(
-        self, spec: Device, of_slice: ResourceSlice, taints: tuple[DeviceTaint, ...], *, fails_when_read: bool = False
+        self, spec: Device, of_slice: ResourceSlice, taints: tuple[Taint, ...], *, fails_when_read: bool = False
     ) -> None:
         self.id = DeviceID(of_slice.spec.driver, of_slice.spec.pool.name, spec.name)
         self.spec = spec
@@ -372,7 +373,7 @@ class Inventories:
         fails_when_read = self._table.features.behaviours.attributes_fail_when_read
         return PoolDevice(spec, of_slice, preventing, fails_when_read=fails_when_read)
 
-    def _ruled(self, spec: Device, offered: ResourceSliceSpec) -> Iterator[DeviceTaint]:
+    def _ruled(self, spec: Device, offered: ResourceSliceSpec) -> Iterator[Taint]:
         for rule in self._rules:
             chosen = rule.spec.device_selector
             if (

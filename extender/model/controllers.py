@@ -73,7 +73,7 @@ class Pod(pod.Pod, frozen=True):
 
 
 class TemplatePodSpec(pod.PodSpec, frozen=True):
-    tolerations: list[workloads.TimedToleration] | None = None  # type: ignore[assignment]  # lists are only read
+    tolerations: list[pod.TimedToleration] | None = None  # type: ignore[assignment]  # lists are only read
     runtime_class_name: str | None = None
 
 

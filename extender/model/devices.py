@@ -13,6 +13,8 @@ import msgspec
 from msgspec.structs import replace
 
 from extender.model.meta import Condition, Int64, NodeSelector, Object, Value
+from extender.model.node import Taint
+from extender.model.pod import TimedToleration
 from extender.model.quantity import Quantity, nano
 
 QualifiedName = str  # "domain/identifier"; without a domain, the driver's name is the domain
@@ -86,20 +88,6 @@ class DeviceCounterConsumption(Value, frozen=True):
     compatibility_groups: list[str] | None = None
 
 
-class DeviceTaint(Value, frozen=True):
-    key: str = ""
-    value: str = ""
-    effect: str = ""
-
-
-class DeviceToleration(Value, frozen=True):
-    key: str = ""
-    operator: str = ""
-    value: str = ""
-    effect: str = ""
-    toleration_seconds: Int64 | None = None
-
-
 class Device(Value, frozen=True):
     name: str = ""
     attributes: dict[QualifiedName, DeviceAttribute] | None = None
@@ -108,7 +96,7 @@ class Device(Value, frozen=True):
     node_name: str | None = None
     node_selector: NodeSelector | None = None
     all_nodes: bool | None = None
-    taints: list[DeviceTaint] | None = None
+    taints: list[Taint] | None = None
     binds_to_node: bool | None = None
     binding_conditions: list[str] | None = None
     binding_failure_conditions: list[str] | None = None
@@ -172,7 +160,7 @@ class DeviceTaintSelector(Value, frozen=True):
 
 class DeviceTaintRuleSpec(Value, frozen=True):
     device_selector: DeviceTaintSelector | None = None
-    taint: DeviceTaint = DeviceTaint()
+    taint: Taint = Taint()
 
 
 class DeviceTaintRule(Object, frozen=True):
@@ -191,7 +179,7 @@ class ExactDeviceRequest(Value, frozen=True):
     allocation_mode: str = EXACT_COUNT
     count: Int64 = 0
     admin_access: bool | None = None
-    tolerations: list[DeviceToleration] | None = None
+    tolerations: list[TimedToleration] | None = None
     capacity: CapacityRequirements | None = None
     derived_attributes: list[Any] | None = None
 
@@ -237,7 +225,7 @@ class DeviceRequestAllocationResult(Value, frozen=True):
     pool: str = ""
     device: str = ""
     admin_access: bool | None = None
-    tolerations: list[DeviceToleration] | None = None
+    tolerations: list[TimedToleration] | None = None
     binding_conditions: list[str] | None = None
     binding_failure_conditions: list[str] | None = None
     share_id: str | None = msgspec.field(name="shareID", default=None)

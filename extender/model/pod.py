@@ -69,6 +69,12 @@ class Toleration(Value, frozen=True):
     effect: str = ""
 
 
+class TimedToleration(Toleration, frozen=True):
+    """A toleration with its time limit, which the API server compares when it merges tolerations of pods."""
+
+    toleration_seconds: Int64 | None = None
+
+
 class PreferredSchedulingTerm(Value, frozen=True):
     weight: Int32 = 0
     preference: NodeSelectorTerm = NodeSelectorTerm()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from extender.model.meta import Int32, Int64, LabelSelector, Object, Value
-from extender.model.pod import Toleration
+from extender.model.pod import TimedToleration
 from extender.model.quantity import ResourceList
 from extender.model.storage import PersistentVolumeClaim
 
@@ -106,12 +106,6 @@ class ResourceQuota(Object, frozen=True):
 
 class Overhead(Value, frozen=True):
     pod_fixed: ResourceList | None = None
-
-
-class TimedToleration(Toleration, frozen=True):
-    """A toleration with its time limit. The API server compares this limit when it merges tolerations."""
-
-    toleration_seconds: Int64 | None = None
 
 
 class RuntimeClassScheduling(Value, frozen=True):

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from extender.devices.allocations import devices_of
-from extender.devices.allocator import keeps_away
 from extender.devices.cel.device_selectors import matching
 from extender.devices.device_requests import RequestData, claim_data
 from extender.devices.inventory import PoolDevice
@@ -392,7 +391,7 @@ def _shortage(request: RequestData, table: Table, rows: Rows) -> str:
         suitable = selected
     allocated = devices_of(table).allocated
     taken = {device.id for device in suitable if not device.shareable and allocated.holds(device.id)}
-    tainted = {device.id for device in suitable if any(keeps_away(each, request.tolerations) for each in device.taints)}
+    tainted = {device.id for device in suitable if request.is_repelled_by(device.taints)}
     usable = {device.id for device in suitable} - taken - tainted
     free = {row: sum(device.id in usable for device in on_node) for row, on_node in reachable.items()}
     best = max(free, key=free.__getitem__)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.devices import allocations
-from extender.devices.allocator import allocate
+from extender.devices.allocator import Allocator, DeviceResults
 from extender.devices.plan import DevicePlan, plan_devices
 from extender.errors import DeadlineExceeded
 from extender.framework.find_fit import find_fit
@@ -115,11 +115,12 @@ def test_nodes_are_judged_together_as_each_is_alone(
 def test_a_plain_claim_is_searched_for_on_the_chosen_node_only(monkeypatch: pytest.MonkeyPatch) -> None:
     searches = []
 
-    def counted(*args: Any) -> Any:
-        searches.append(args)
-        return allocate(*args)
+    class Counted(Allocator):
+        def run(self) -> DeviceResults | None:
+            searches.append(self)
+            return super().run()
 
-    monkeypatch.setattr(allocations, "allocate", counted)
+    monkeypatch.setattr(allocations, "Allocator", Counted)
     claim = make_claim("c", make_request("r", "gpu", f"{ATTRIBUTES}.rank == 1", count=2))
     nodes = [make_node(name).obj() for name in "abcdef"]
     slices = [offered(name, 4, lambda i: i % 2, nodeName=name) for name in "abcde"]

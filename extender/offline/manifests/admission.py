@@ -29,6 +29,7 @@ from extender.model.pod import (
     PodAffinityTerm,
     PodSpec,
     ResourceRequirements,
+    TimedToleration,
     Toleration,
 )
 from extender.model.pod_groups import CompositePodGroup, PodGroup, SchedulingGroup
@@ -50,7 +51,6 @@ from extender.model.workloads import (
     PriorityClass,
     ResourceQuota,
     RuntimeClass,
-    TimedToleration,
 )
 from extender.offline.manifests import checks, schema, structure
 from extender.snapshots.objects import (
