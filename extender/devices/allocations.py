@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -39,6 +39,7 @@ from extender.model.devices import DeviceClass, ResourceClaim
 from extender.model.quantity import INT64_MAX, NANO, nano
 from extender.runtime.clock import NO_DEADLINE, Deadline
 from extender.table import Table
+from extender.table.filing import kept
 from extender.table.journal import BEGINNING, Cursor, Journal
 from extender.table.labels import BoolColumn, IntColumn, Rows
 
@@ -74,7 +75,7 @@ class Devices:
         self.allocated = AllocatedState(table)
         self._class_changes = Cursor(table.journal, DeviceClass.__name__)
         self._allocations: OrderedDict[Hashable, Allocations] = OrderedDict()
-        self._totals: dict[Expressions, ClassTotals] = {}
+        self._totals: OrderedDict[Expressions, ClassTotals] = OrderedDict()
         self._position = BEGINNING  # of the journal, after the last refresh
         self.plain_requests = PlainRequests(self.inventories, self.allocated, table.journal)
 
@@ -84,29 +85,22 @@ class Devices:
         if self._class_changes.advance():
             self._allocations.clear()
         key = msgspec.json.encode([(claim.spec.devices.requests, claim.spec.devices.constraints) for claim in claims])
-        allocations = self._allocations.get(key)
-        if allocations is None:
-            classes = self._objects.all(DeviceClass)
-            by_meaning = self._table.features.behaviours.attributes_fail_when_read
-            to_allocate = tuple(
-                claim_data(index, claim, classes, by_meaning=by_meaning) for index, claim in enumerate(claims)
-            )
-            allocations = self._allocations[key] = Allocations(to_allocate, self, self._table.journal)
-            if len(self._allocations) > _MAX_KEPT:
-                self._allocations.popitem(last=False)
-        self._allocations.move_to_end(key)
+        allocations = kept(self._allocations, key, lambda: self._new_allocations(claims), _MAX_KEPT)
         allocations.refresh()
         return allocations
+
+    def _new_allocations(self, claims: Sequence[ResourceClaim]) -> Allocations:
+        classes, by_meaning = self._objects.all(DeviceClass), self.allocated.behaviours.attributes_fail_when_read
+        to_allocate = (claim_data(index, claim, classes, by_meaning=by_meaning) for index, claim in enumerate(claims))
+        return Allocations(tuple(to_allocate), self, self._table.journal)
 
     def totals(self, device_class: DeviceClass) -> ClassTotals:
         """Returns how many devices of the class each node can access, and how many of these are allocated."""
         self.refresh()
         expressions = expressions_of(device_class)
-        if expressions not in self._totals:
-            if len(self._totals) >= _MAX_KEPT:
-                self._totals.clear()
-            self._totals[expressions] = ClassTotals(expressions, self._table, self.allocated)
-        totals = self._totals[expressions]
+        totals = kept(
+            self._totals, expressions, lambda: ClassTotals(expressions, self._table, self.allocated), _MAX_KEPT
+        )
         with self._table.until(NO_DEADLINE):  # an interruption would lose changes that are already marked as read
             totals.refresh(self.inventories.pools)
         return totals
@@ -260,8 +254,6 @@ def _lack(text: str) -> AllocationFailure:
 Codes = NDArray[np.int8]
 _UNDECIDED, _NO, _YES, _FAULT = range(4)
 _MAX_KINDS, _MAX_SELECTORS = 16, 128
-Key = TypeVar("Key")
-Value = TypeVar("Value")
 
 
 def plain_request(claims: ClaimsToAllocate) -> RequestData | None:
@@ -314,7 +306,7 @@ class _SelectorKinds(_Kinds):
 
     def verdicts(self, expression: str, devices: BoolColumn, deadline: Deadline) -> Codes:
         """Returns int8[device]: the selector's verdict about each of these `devices`; undefined for the others."""
-        codes = _kept(self._codes, expression, lambda: np.zeros(0, np.int8), _MAX_SELECTORS)
+        codes = kept(self._codes, expression, lambda: np.zeros(0, np.int8), _MAX_SELECTORS)
         missing = len(self.examples) - len(codes)
         if missing:
             codes = self._codes[expression] = np.pad(codes, (0, missing))
@@ -421,7 +413,7 @@ class PlainRequests:
 
     def _kinds_for(self, expression: str) -> _SelectorKinds:
         reads, key = kind_reader(expression)
-        kinds = _kept(self._kinds, reads, lambda: _SelectorKinds(key), _MAX_KINDS)
+        kinds = kept(self._kinds, reads, lambda: _SelectorKinds(key), _MAX_KINDS)
         kinds.extend(self._devices)
         return kinds
 
@@ -498,13 +490,3 @@ class PlainRequests:
 
 def _capacity_key(device: PoolDevice) -> Hashable:
     return device.id.driver, msgspec.json.encode(device.spec.capacity)
-
-
-def _kept(kept: OrderedDict[Key, Value], key: Key, create: Callable[[], Value], most: int) -> Value:
-    """Returns the value with this key, created if missing; beyond `most`, the one unused for longest is dropped."""
-    if key not in kept:
-        kept[key] = create()
-        if len(kept) > most:
-            kept.popitem(last=False)
-    kept.move_to_end(key)
-    return kept[key]

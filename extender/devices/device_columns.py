@@ -8,6 +8,7 @@ Everything follows the table's journal, so that a change costs what it changes. 
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -33,6 +34,7 @@ from extender.devices.inventory import (
 )
 from extender.model.quantity import nano
 from extender.table import Table
+from extender.table.filing import kept
 from extender.table.journal import BEGINNING, RESOURCES, Cursor
 from extender.table.node_columns import CPU, MEMORY
 
@@ -111,7 +113,7 @@ class DeviceColumns:
         self.classes = [SlotClass("", DeviceResource())]
         self._class_of: dict[Hashable, int] = {}
         self._layouts: dict[int, Layout] = {}
-        self._sizes: dict[RequestData, Ints] = {}  # empty after a change of `classes`
+        self._sizes: OrderedDict[RequestData, Ints] = OrderedDict()  # empty after a change of `classes`
         self._seen = BEGINNING
         self._start_over(1)
 
@@ -265,12 +267,7 @@ class DeviceColumns:
 
         If it can use several devices of a slot, the smallest counts.
         """
-        sizes = self._sizes.get(request)
-        if sizes is None:
-            if len(self._sizes) >= _MOST_REQUESTS:
-                self._sizes.clear()
-            sizes = self._sizes[request] = self._compute_sizes(request)
-        return sizes
+        return kept(self._sizes, request, lambda: self._compute_sizes(request), _MOST_REQUESTS)
 
     def _compute_sizes(self, request: RequestData) -> Ints:
         return np.array(

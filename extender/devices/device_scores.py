@@ -12,7 +12,7 @@ kube-scheduler's.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
@@ -27,10 +27,9 @@ from extender.devices.device_requests import AllocationError, ClaimsToAllocate, 
 from extender.devices.device_totals import AllocatedState
 from extender.devices.inventory import PoolDevice, Views
 from extender.devices.pod_claims import (
+    backed_resources,
     claim_for,
-    class_behind,
     existing_claims,
-    may_be_backed,
     sharing_group,
     with_requests,
 )
@@ -39,6 +38,7 @@ from extender.devices.typical_pods import Kind, TypicalPods, most_frequent
 from extender.framework.status import Refusal
 from extender.model.devices import DeviceClass, ResourceClaim
 from extender.table import PodInfo, Table
+from extender.table.filing import kept
 from extender.table.journal import RESOURCES, Cursor
 from extender.table.labels import Rows
 
@@ -236,7 +236,7 @@ class PodKinds:
         self._counts: Counter[Kind] = Counter()
         self._pods = 0  # the sum of the counts, which would take long to add up if all pods differ
         self._unresolved: set[int] = set()
-        self._devices_of_spec: dict[bytes, Kind] = {}
+        self._devices_of_spec: OrderedDict[bytes, Kind] = OrderedDict()
         self._classes = 0
         self._changes = 0  # pods that came or left since the typical pods were learned
         self._typical = TypicalPods({})
@@ -326,24 +326,18 @@ class PodKinds:
         if isinstance(claims, Refusal):
             self._unresolved.add(row)
             return []
-        classes = {
-            name: device_class
-            for name, amount in info.requests.items()
-            if amount and may_be_backed(name) and (device_class := class_behind(name, self._table)) is not None
-        }
+        classes = backed_resources(info, self._table)
         return [*claims, with_requests(claim_for(info.pod), info.pod, classes)] if classes else claims
 
     def _devices(self, claim: ResourceClaim) -> Kind:
         """Returns what the claim asks for, as the kind of a pod without CPU."""
         key = msgspec.json.encode((claim.spec.devices.requests, claim.spec.devices.constraints))
-        kind = self._devices_of_spec.get(key)
-        if kind is None:
-            if len(self._devices_of_spec) >= _MOST_SPECS:
-                self._devices_of_spec.clear()
-            by_meaning = self._table.features.behaviours.attributes_fail_when_read
-            data = claim_data(0, claim, self._table.objects.all(DeviceClass), by_meaning=by_meaning)
-            kind = self._devices_of_spec[key] = _devices_of(steps_of(self._columns, (data,)))
-        return kind
+        return kept(self._devices_of_spec, key, lambda: self._kind_of_claim(claim), _MOST_SPECS)
+
+    def _kind_of_claim(self, claim: ResourceClaim) -> Kind:
+        by_meaning = self._table.features.behaviours.attributes_fail_when_read
+        data = claim_data(0, claim, self._table.objects.all(DeviceClass), by_meaning=by_meaning)
+        return _devices_of(steps_of(self._columns, (data,)))
 
 
 def _devices_of(steps: list[Step]) -> Kind:

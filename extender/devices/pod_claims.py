@@ -270,7 +270,7 @@ class _LatestClaims:
 
 
 def _find_claims(pod: PodInfo, table: Table) -> PodDeviceClaims | Refusal | None:
-    backed = _backed(pod, table)
+    backed = backed_resources(pod, table)
     if not pod.pod.spec.resource_claims and not backed:
         return None
     group = sharing_group(pod.pod, table)
@@ -337,13 +337,13 @@ def existing_claims(pod: Pod, find: FindClaim, group: PodGroup | None = None) ->
     return refused or [claim for claim in claims if isinstance(claim, ResourceClaim)]
 
 
-def _backed(pod: PodInfo, table: Table) -> dict[str, DeviceClass]:
-    if not table.objects.all(DeviceClass):
-        return {}
-    classes = {
-        name: class_behind(name, table) for name, amount in pod.requests.items() if amount and may_be_backed(name)
+def backed_resources(pod: PodInfo, table: Table) -> dict[str, DeviceClass]:
+    """Returns the device class of each resource that the pod requests and that a device class provides."""
+    return {
+        name: device_class
+        for name, amount in pod.requests.items()
+        if amount and may_be_backed(name) and (device_class := class_behind(name, table)) is not None
     }
-    return {name: device_class for name, device_class in classes.items() if device_class is not None}
 
 
 def _special_claim(pod: Pod, table: Table) -> ResourceClaim:

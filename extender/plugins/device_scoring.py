@@ -6,6 +6,7 @@ chooses the devices alone, so that the webhook scores each node by the devices t
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,6 +30,7 @@ from extender.framework.rules import RowScorer, Scorer, Scores
 from extender.model.quantity import milli_from_nano, nano
 from extender.plugins.users.priority import CustomDevicePriority
 from extender.table import PodInfo, Table
+from extender.table.filing import kept
 from extender.table.labels import Rows
 
 NAME = "DeviceScoring"
@@ -251,16 +253,12 @@ class _States:
 
     def __init__(self, table: Table) -> None:
         self._table = table
-        self._states: dict[DeviceScoring, _State] = {}
+        self._states: OrderedDict[DeviceScoring, _State] = OrderedDict()
 
     def of(self, scoring: DeviceScoring) -> _State:
         """Returns the state, brought up to date."""
         key = replace(scoring, takes_first_fit=False)
-        state = self._states.get(key)
-        if state is None:
-            if len(self._states) >= _MOST_STATES:  # policies that are no longer in use
-                self._states.clear()
-            state = self._states[key] = _State(key, self._table)
+        state = kept(self._states, key, lambda: _State(key, self._table), _MOST_STATES)
         state.columns.refresh()
         return state
 

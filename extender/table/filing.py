@@ -1,14 +1,25 @@
-"""Defines containers that release the memory of deleted keys, because one pod may add 100,000 keys."""
+"""Defines containers that release the memory of deleted keys, because one pod may add 100,000 keys; and `kept`."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Generic, TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 _WORTH_SHRINKING = 1024
+
+
+def kept(values: OrderedDict[K, V], key: K, create: Callable[[], V], most: int) -> V:
+    """Returns the value with this key, created if missing; beyond `most`, the one unused for longest is dropped."""
+    if key not in values:
+        values[key] = create()
+        if len(values) > most:
+            values.popitem(last=False)
+    values.move_to_end(key)
+    return values[key]
 
 
 class ShrinkingDict(dict[K, V]):
