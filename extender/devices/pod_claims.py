@@ -37,7 +37,7 @@ from extender.model.pod_groups import PodGroup
 from extender.model.quantity import NANO, nano
 from extender.model.requests import RESOURCE_NAMES, is_extended
 from extender.table import PodInfo, Table
-from extender.table.journal import BEGINNING, Cursor
+from extender.table.journal import BEGINNING
 from extender.table.labels import BoolColumn, Rows
 
 IMPLICIT_PREFIX = "deviceclass.resource.kubernetes.io/"
@@ -63,35 +63,21 @@ def class_behind(resource: str, table: Table) -> DeviceClass | None:
     """Returns the device class that provides an extended resource, None if there is no such class."""
     if not table.objects.all(DeviceClass):
         return None
-    return table.reader(_ClassesByResource).of(resource)
+    return table.derived(_classes_by_resource, DeviceClass.__name__).get(resource)
 
 
-class _ClassesByResource:
-    """Maps a resource name to the device class that provides the resource; rebuilt when a class changes."""
-
-    def __init__(self, table: Table) -> None:
-        self._objects = table.objects
-        self._every_has_its_resource = table.features.behaviours.every_class_has_its_resource
-        self._changes = Cursor(table.journal, DeviceClass.__name__)
-        self._classes: dict[str, DeviceClass] = {}
-
-    def of(self, resource: str) -> DeviceClass | None:
-        if self._changes.advance():
-            self._classes = self._read()
-        return self._classes.get(resource)
-
-    def _read(self) -> dict[str, DeviceClass]:
-        by_resource: dict[str, DeviceClass] = {}
-        # Classes are sorted by name, because that is the order in which the API server lists them.
-        for _, device_class in sorted(self._objects.all(DeviceClass).items()):
-            named = device_class.spec.extended_resource_name
-            other = by_resource.get(named) if named is not None else None
-            is_taken = other is not None and _created(device_class) <= _created(other)
-            if not is_taken or self._every_has_its_resource:
-                by_resource[f"{IMPLICIT_PREFIX}{device_class.name}"] = device_class
-            if named is not None and not is_taken:
-                by_resource[named] = device_class
-        return by_resource
+def _classes_by_resource(table: Table) -> dict[str, DeviceClass]:
+    by_resource: dict[str, DeviceClass] = {}
+    # Classes are sorted by name, because that is the order in which the API server lists them.
+    for _, device_class in sorted(table.objects.all(DeviceClass).items()):
+        named = device_class.spec.extended_resource_name
+        other = by_resource.get(named) if named is not None else None
+        is_taken = other is not None and _created(device_class) <= _created(other)
+        if not is_taken or table.features.behaviours.every_class_has_its_resource:
+            by_resource[f"{IMPLICIT_PREFIX}{device_class.name}"] = device_class
+        if named is not None and not is_taken:
+            by_resource[named] = device_class
+    return by_resource
 
 
 def _created(device_class: DeviceClass) -> float:

@@ -22,7 +22,7 @@ from extender.model.storage import PersistentVolume
 from extender.model.workloads import Service
 from extender.runtime.clock import NO_DEADLINE, Deadline
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
-from extender.table.journal import Journal
+from extender.table.journal import Cursor, Journal
 from extender.table.labels import Rows
 from extender.table.matches import MatchCount, Matches, PodCountQuery
 from extender.table.node_columns import NodeColumns
@@ -61,6 +61,7 @@ class Table:
         self.namespaces = Namespaces(self.objects, self.journal)
         self.services = Services()
         self._readers: dict[Callable[[Table], Any], Any] = {}
+        self._derived: dict[Callable[[Table], Any], tuple[Cursor, Any]] = {}
         self.nominated = NominatedPods(self.nodes, self.journal)
         self.hypothetical: dict[str, tuple[PodInfo, int]] = {}
         self.deadline = NO_DEADLINE
@@ -170,17 +171,29 @@ class Table:
             reader = self._readers[make] = make(self)
         return reader
 
+    def derived(self, make: Callable[[Table], R], *topics: str) -> R:
+        """Returns the result of `make(table)`, which is made again after a change under one of the journal's topics.
+
+        As for `reader`, `make` must be a module-level class or function.
+        """
+        known: tuple[Cursor, Any] = self._derived.pop(make, None) or (Cursor(self.journal, *topics), None)
+        cursor, value = known
+        current: R = make(self) if cursor.advance() else value
+        self._derived[make] = cursor, current
+        return current
+
     def infos(self, rows: Rows) -> list[NodeInfo]:
         """Returns the node on each row with its pods and totals."""
         return self.reader(_node_infos).at(rows)
 
     def drop_readers(self) -> None:
-        """Drops the objects that `reader` has created. Call it when the table is no longer needed.
+        """Drops the objects that `reader` and `derived` have created. Call it when the table is no longer needed.
 
         These objects refer back to the table. So table and objects would stay in memory until a full garbage
         collection, which is rare.
         """
         self._readers.clear()
+        self._derived.clear()
 
     @contextmanager
     def until(self, deadline: Deadline) -> Iterator[None]:

@@ -99,28 +99,6 @@ def values_picked(values: Scores, picked: Picked) -> Scores:
     return np.append(values, 0)[picked]  # an index of NONE (-1) selects the last element, which is 0
 
 
-def accessibility_by_node_selector(
-    selectors: Sequence[tuple[bytes, NodeSelector | None]], table: Table
-) -> Accessibility:
-    """Returns which nodes can access each persistent volume.
-
-    `selectors`: for each volume, a cache key and the volume's node affinity. Volumes with equal node affinities must
-    have equal keys.
-    """
-    return _accessibility(
-        [(("volume", key), partial(nodes_with_access, selector)) for key, selector in selectors], table
-    )
-
-
-def accessibility_by_label_selector(selectors: Sequence[LabelSelector], table: Table) -> Accessibility:
-    """Returns which nodes can access each storage pool.
-
-    `selectors`: for each pool, a selector of the labels of nodes.
-    """
-    keyed = [(("pool", msgspec.msgpack.encode(selector)), partial(nodes_labelled, selector)) for selector in selectors]
-    return _accessibility(keyed, table)
-
-
 def nodes_with_access(selector: NodeSelector | None, table: Table, rows: Rows) -> BoolColumn:
     """Returns bool[len(rows)]: True if a volume's node affinity selects the node.
 
@@ -143,18 +121,9 @@ def nodes_labelled(selector: LabelSelector, table: Table, rows: Rows) -> BoolCol
     return labelled
 
 
-class _SelectedRows:
-    """The rows that each selector selects, cached until a node is added or deleted or its labels change."""
-
-    def __init__(self, table: Table) -> None:
-        self._changes = Cursor(table.journal, TOPOLOGY)
-        self._rows: dict[Hashable, Rows] = {}
-
-    def current(self) -> dict[Hashable, Rows]:
-        # The cache has a limit, because selectors of deleted volumes are not removed from it.
-        if self._changes.advance() or len(self._rows) > _MAX_SELECTORS:
-            self._rows.clear()
-        return self._rows
+def _no_rows(_table: Table) -> dict[Hashable, Rows]:
+    """Returns a new cache for the rows that each selector selects."""
+    return {}
 
 
 def _accessibility(
@@ -163,9 +132,11 @@ def _accessibility(
     """Returns which nodes can access each volume or storage pool.
 
     `selections`: for each volume or pool, a cache key, and a function that returns which of the given rows can access
-    it.
+    it. The keys must be equal if the functions are.
     """
-    rows_by_key = table.reader(_SelectedRows).current()
+    rows_by_key = table.derived(_no_rows, TOPOLOGY)
+    if len(rows_by_key) > _MAX_SELECTORS:  # selectors of deleted volumes stay until a node changes
+        rows_by_key.clear()
     index: dict[Hashable, int] = {}
     group = np.zeros(len(selections), np.intp)
     for item, (key, select) in enumerate(selections):
@@ -186,8 +157,11 @@ class FreeVolumes:
     def __init__(self, class_name: str, table: Table) -> None:
         self.volumes = sorted(table.storage.unbound.free(class_name), key=lambda volume: volume.nanos)
         self.bytes: Scores = np.array([volume.size_bytes for volume in self.volumes], np.int64)
-        selectors = [(volume.selector_key, volume.volume.node_selector) for volume in self.volumes]
-        self.access: Accessibility = accessibility_by_node_selector(selectors, table)
+        selections = [
+            (("volume", volume.selector_key), partial(nodes_with_access, volume.volume.node_selector))
+            for volume in self.volumes
+        ]
+        self.access: Accessibility = _accessibility(selections, table)
         self._nanos = [volume.nanos for volume in self.volumes]
         index: dict[VolumeTraits, int] = {}
         self._traits_id = np.array([index.setdefault(v.traits, len(index)) for v in self.volumes], np.intp)
@@ -269,7 +243,8 @@ class StoragePools:
         self._is_exact = table.features.behaviours.exact_storage_capacity
         self._largest: Scores = np.array([_UNKNOWN if limit is None else units(limit) for limit in limits], np.int64)
         selectors = [capacity.node_topology for capacity in accessible if capacity.node_topology is not None]
-        self._access: Accessibility = accessibility_by_label_selector(selectors, table)
+        selections = [(("pool", msgspec.msgpack.encode(each)), partial(nodes_labelled, each)) for each in selectors]
+        self._access: Accessibility = _accessibility(selections, table)
 
     def pick(self, size: Quantity, nodes: int) -> Picked:
         """Returns, for each row, a pool that the node can access and that has room for a volume of this size.
@@ -292,24 +267,12 @@ def pools_for(claim: PersistentVolumeClaim, storage_class: StorageClass, table: 
     driver = table.objects.get(CSIDriver, storage_class.provisioner)
     if claim.requested_storage is None or driver is None or not driver.spec.storage_capacity:
         return None
-    return table.reader(_PoolsByClass).of(storage_class.name)
+    pools = table.derived(_pools_by_class, CSIStorageCapacity.__name__, TOPOLOGY)
+    return pools.get(storage_class.name) or StoragePools((), table)
 
 
-class _PoolsByClass:
-    """The storage pools of each storage class, cached until a capacity or a node changes."""
-
-    def __init__(self, table: Table) -> None:
-        self._table = table
-        self._changes = Cursor(table.journal, CSIStorageCapacity.__name__, TOPOLOGY)
-        self._by_class: dict[str, StoragePools] = {}
-
-    def of(self, class_name: str) -> StoragePools:
-        if self._changes.advance():
-            self._by_class = self._pools()
-        return self._by_class.get(class_name) or StoragePools((), self._table)
-
-    def _pools(self) -> dict[str, StoragePools]:
-        by_class: defaultdict[str, list[CSIStorageCapacity]] = defaultdict(list)
-        for capacity in self._table.objects.all(CSIStorageCapacity).values():
-            by_class[capacity.storage_class_name].append(capacity)
-        return {name: StoragePools(capacities, self._table) for name, capacities in by_class.items()}
+def _pools_by_class(table: Table) -> dict[str, StoragePools]:
+    by_class: defaultdict[str, list[CSIStorageCapacity]] = defaultdict(list)
+    for capacity in table.objects.all(CSIStorageCapacity).values():
+        by_class[capacity.storage_class_name].append(capacity)
+    return {name: StoragePools(capacities, table) for name, capacities in by_class.items()}
