@@ -257,29 +257,23 @@ class NodeResourcesFitScore(PerNode):
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer:
         has_pod_level = table.features.behaviours.pod_level_requests_in_score
         requests = pod.requests_with_defaults if has_pod_level else pod.container_requests_with_defaults
-        return _AllocationScorer(self.strategy, self.resources, requests, table, nonzero=True)
+        return _AllocationScorer(self.strategy, self.resources, requests, table, _nonzero=True)
 
 
+@dataclass(eq=False)
 class _AllocationScorer(Scorer):
-    """Scores nodes by a strategy. If `nonzero` is True, default requests are assumed for pods that request nothing."""
+    """Scores nodes by a strategy. If `_nonzero` is True, default requests are assumed for pods that request nothing."""
 
     sees_pods = True
 
-    def __init__(
-        self,
-        strategy: Strategy,
-        resources: ResourceWeights,
-        requests: Mapping[str, int],
-        table: Table,
-        *,
-        nonzero: bool,
-    ) -> None:
-        self._strategy = strategy
-        self._resources = resources
-        self._requests = requests
-        self._table = table
-        self._nonzero = nonzero
-        self.sees_resources_only = not may_be_devices(resources)
+    _strategy: Strategy
+    _resources: ResourceWeights
+    _requests: Mapping[str, int]
+    _table: Table
+    _nonzero: bool
+
+    def __post_init__(self) -> None:
+        self.sees_resources_only = not may_be_devices(self._resources)
 
     def map(self, rows: Rows) -> Scores:
         index = self._table.nodes.index_of(rows)
@@ -302,7 +296,7 @@ class NodeResourcesBalancedAllocation(PerNode):
         requests = {resource.name: footprint.get(resource.name, 0) for resource in self.resources}
         if not any(requests.values()):
             return None
-        return _AllocationScorer(_balanced, self.resources, requests, table, nonzero=False)
+        return _AllocationScorer(_balanced, self.resources, requests, table, _nonzero=False)
 
 
 def _balanced(allocation: Allocation) -> Scores:

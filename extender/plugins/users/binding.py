@@ -15,7 +15,7 @@ from extender.framework.permit import BindRule, Permits, ReserveRule, Wait
 from extender.framework.plugin import BIND, PERMIT, POST_BIND, PRE_BIND, RESERVE, error_prefix
 from extender.model.node import Node
 from extender.model.pod import Pod
-from extender.plugins.users.function import BoundFunction, CustomRule, RuleFunction, nodes_at
+from extender.plugins.users.function import BoundFunction, CustomRule, RuleFunction, as_decorator, nodes_at
 from extender.plugins.users.handle import RuleHost
 from extender.plugins.users.rule_calls import sendable
 from extender.runtime.clock import Deadline
@@ -106,9 +106,7 @@ def reserve(
 
     If the function raises or returns anything else, the pod is retried after its backoff.
     """
-    if function is not None:
-        return ReserveFunction(function, woken_by)
-    return lambda decorated: ReserveFunction(decorated, woken_by)
+    return as_decorator(lambda each: ReserveFunction(each, woken_by), function)
 
 
 @overload
@@ -123,9 +121,7 @@ def permit(
     The function returns what a rule of `reserve` returns, or `Wait(seconds)`. A waiting pod keeps its node while other
     pods are scheduled. The pod is bound once the rule allows it (`handle.waiting`), or rejected after these seconds.
     """
-    if function is not None:
-        return PermitFunction(function, woken_by)
-    return lambda decorated: PermitFunction(decorated, woken_by)
+    return as_decorator(lambda each: PermitFunction(each, woken_by), function)
 
 
 @overload
@@ -141,9 +137,7 @@ def pre_bind(
     a request to another service. If the pod is not bound after all, the `unreserve` function of a Reserve rule can undo
     the request.
     """
-    if function is not None:
-        return PreBindFunction(function, woken_by)
-    return lambda decorated: PreBindFunction(decorated, woken_by)
+    return as_decorator(lambda each: PreBindFunction(each, woken_by), function)
 
 
 def post_bind(function: Callable[P, R]) -> PostBindFunction[P, R]:
@@ -292,9 +286,7 @@ def bind(
 
     If the function raises or returns anything else, the pod is not bound, whatever `onRuleFailure` says.
     """
-    if function is not None:
-        return BindFunction(function, woken_by)
-    return lambda decorated: BindFunction(decorated, woken_by)
+    return as_decorator(lambda each: BindFunction(each, woken_by), function)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ from extender.table import NodeInfo, Table
 from extender.table.labels import Rows
 
 T = TypeVar("T")
+D = TypeVar("D")
 
 _RESOURCES = {resource.value.rpartition("/")[2]: resource for resource in Resource if resource is not Resource.WILDCARD}
 _ACTIONS = {"".join(map(str.title, name.split("_"))): action for name, action in Action.__members__.items()}
@@ -161,6 +162,13 @@ class RuleFunction(Generic[P, R]):
         """
         process = self._processes.get(name) or RunningProcess(nothing_waits, permits)
         return Handle(name, pod, host, process, table)
+
+
+def as_decorator(
+    create: Callable[[Callable[P, R]], D], function: Callable[P, R] | None
+) -> D | Callable[[Callable[P, R]], D]:
+    """Returns the rule of the function; without a function, `create`, as the decorator that arguments were given to."""
+    return create if function is None else create(function)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from extender.framework.profile import Profile
 from extender.framework.rules import NO_REFUSAL, Check, PostFilter, Predicate, Proposal, RowCheck, Verdict
 from extender.framework.status import Code, Refusal, unresolvable
 from extender.model.node import Node
-from extender.plugins.users.function import BoundFunction, CustomRule, RuleFunction, nodes_at
+from extender.plugins.users.function import BoundFunction, CustomRule, RuleFunction, as_decorator, nodes_at
 from extender.plugins.users.handle import RuleHost
 from extender.plugins.users.rule_calls import checked, is_ctrl_c, sendable
 from extender.runtime.clock import Deadline
@@ -71,9 +71,7 @@ def predicate(
     If the function raises or returns anything else, the node is refused, and no eviction helps. With the setting
     `onRuleFailure: ignore`, the function then counts as having accepted the node.
     """
-    if function is not None:
-        return PredicateFunction(function, sees_pods, woken_by)
-    return lambda decorated: PredicateFunction(decorated, sees_pods, woken_by)
+    return as_decorator(lambda each: PredicateFunction(each, sees_pods, woken_by), function)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from extender.devices.policies import DevicePolicy, UserPolicy
 from extender.errors import DeadlineExceeded
 from extender.framework.plugin import SCORE
 from extender.framework.rules import MAX_SCORE, Priority, RowScorer, Scorer
-from extender.plugins.users.function import BoundFunction, CustomRule, RuleFunction, nodes_at
+from extender.plugins.users.function import BoundFunction, CustomRule, RuleFunction, as_decorator, nodes_at
 from extender.plugins.users.handle import RuleHost
 from extender.plugins.users.rule_calls import checked
 from extender.runtime.clock import Deadline
@@ -62,9 +62,7 @@ def priority(
 
     If the function raises or returns anything else for any node, the rule is ignored for this pod.
     """
-    if function is not None:
-        return PriorityFunction(function, normalise)
-    return lambda decorated: PriorityFunction(decorated, normalise)
+    return as_decorator(lambda each: PriorityFunction(each, normalise), function)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +165,7 @@ def device_priority(
 
     If the function raises or returns anything else, all nodes and devices score 0 for this pod.
     """
-    if function is not None:
-        return DevicePriorityFunction(function, normalise)
-    return lambda decorated: DevicePriorityFunction(decorated, normalise)
+    return as_decorator(lambda each: DevicePriorityFunction(each, normalise), function)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from extender.framework.plugin import PRE_ENQUEUE, QUEUE_SORT
 from extender.framework.rules import PreEnqueueRule, QueueSort
 from extender.framework.status import Refusal, unresolvable
 from extender.model.pod import Pod
-from extender.plugins.users.function import CustomRule, RuleFunction
+from extender.plugins.users.function import CustomRule, RuleFunction, as_decorator
 from extender.plugins.users.handle import RuleHost, in_queue_rule
 from extender.plugins.users.rule_calls import answer_of, sendable
 from extender.table import PodInfo, Table
@@ -65,9 +65,7 @@ def pre_enqueue(
 
     If the function raises or returns anything else, the pod waits.
     """
-    if function is not None:
-        return PreEnqueueFunction(function, woken_by)
-    return lambda decorated: PreEnqueueFunction(decorated, woken_by)
+    return as_decorator(lambda each: PreEnqueueFunction(each, woken_by), function)
 
 
 def queue_sort(function: Callable[P, R]) -> QueueSortFunction[P, R]:

@@ -22,6 +22,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar, copy_context
+from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -349,37 +350,28 @@ def collect_left_out(left_out: dict[str, str]) -> None:
     _left_out.set(left_out)
 
 
+@dataclass(slots=True, eq=False)
 class LiveHost:
     """The RuleHost of a running process. It counts failures, and logs the first one of each type for each rule.
 
     Args:
         limit: the time limit of a decision. A call outside a decision, such as PreEnqueue, gets as much time.
         log_failure: logs a failure with its traceback.
-        log_message: logs a message that a rule wrote about a pod.
+        log: logs a message that a rule wrote about a pod.
         watch: returns a context manager for a call. If the call hangs, its pod and node are logged.
         ignores_failures: True if decisions go on without a rule that fails.
     """
 
-    def __init__(
-        self,
-        telemetry: Telemetry,
-        clock: Clock,
-        limit: TimeLimit,
-        log_failure: Callable[[str, BaseException], None],
-        log_message: Callable[[str, str, str], None],
-        watch: Callable[[str, str, str], AbstractContextManager[None]],
-        *,
-        ignores_failures: bool = False,
-    ) -> None:
-        self._telemetry = telemetry
-        self._clock = clock
-        self._limit = limit
-        self._log_failure = log_failure
-        self.log = log_message
-        self.watch = watch
-        self.ignores_failures = ignores_failures
-        self._logged: set[tuple[str, type[BaseException]]] = set()
-        self._pauses: dict[str, tuple[Callable[[], bool], float]] = {}  # rule -> (has it returned, earliest end)
+    _telemetry: Telemetry
+    _clock: Clock
+    _limit: TimeLimit
+    _log_failure: Callable[[str, BaseException], None]
+    log: Callable[[str, str, str], None]
+    watch: Callable[[str, str, str], AbstractContextManager[None]]
+    ignores_failures: bool = field(default=False, kw_only=True)
+    _logged: set[tuple[str, type[BaseException]]] = field(default_factory=set, init=False)
+    # rule -> (has it returned, earliest end)
+    _pauses: dict[str, tuple[Callable[[], bool], float]] = field(default_factory=dict, init=False)
 
     def failed(self, rule: str, error: BaseException) -> None:
         self._telemetry.rule_failed(rule)
