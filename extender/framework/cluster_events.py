@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from enum import Flag, StrEnum, auto
+from functools import reduce
+from operator import or_
 from typing import Any, NamedTuple
 
 from extender.model.node import Node
@@ -34,20 +36,7 @@ class Action(Flag):
     UPDATE_POD_SCHEDULING_GATES_ELIMINATED = auto()
     UPDATE_POD_GENERATED_RESOURCE_CLAIM = auto()
     """The names of generated claims in the pod's status changed."""
-    UPDATE = (
-        UPDATE_NODE_ALLOCATABLE
-        | UPDATE_NODE_LABEL
-        | UPDATE_NODE_TAINT
-        | UPDATE_NODE_CONDITION
-        | UPDATE_NODE_ANNOTATION
-        | UPDATE_NODE_DECLARED_FEATURE
-        | UPDATE_POD_LABEL
-        | UPDATE_POD_SCALE_DOWN
-        | UPDATE_POD_SCALE_UP
-        | UPDATE_POD_TOLERATION
-        | UPDATE_POD_SCHEDULING_GATES_ELIMINATED
-        | UPDATE_POD_GENERATED_RESOURCE_CLAIM
-    )
+    UPDATE = reduce(or_, [action for name, action in vars().items() if name.startswith("UPDATE_")])
     """Any update. An event has this action only if no more specific action describes the update."""
     ALL = ADD | DELETE | UPDATE
 

@@ -5,8 +5,6 @@ Source: k8s.io/component-helpers/scheduling/corev1/nodeaffinity.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from extender.model.meta import NodeSelector, NodeSelectorTerm
@@ -21,13 +19,8 @@ NODE_NAME_FIELD = "metadata.name"
 
 def nodes_in_selector(selector: NodeSelector, table: Table, rows: Rows) -> BoolColumn:
     """Returns bool[len(rows)]: True if any term of the selector matches; False for a selector without terms."""
-    return nodes_in_any_term(selector.node_selector_terms or (), table, rows)
-
-
-def nodes_in_any_term(terms: Sequence[NodeSelectorTerm], table: Table, rows: Rows) -> BoolColumn:
-    """Returns bool[len(rows)]: True if any of the terms matches."""
     matched = np.zeros(len(rows), np.bool_)
-    for term in terms:
+    for term in selector.node_selector_terms or ():
         matched |= nodes_in_term(term, table, rows)
     return matched
 

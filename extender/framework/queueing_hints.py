@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -19,6 +19,8 @@ from extender.framework.cluster_events import Action, Change, ClusterEvent, Reso
 from extender.model.selectors import Requirement, Selector
 from extender.table import PodInfo
 
+T = TypeVar("T")
+D = TypeVar("D")
 Hint = Callable[[PodInfo, Change], bool]
 """(refused pod, change) -> True if the rule may accept the pod now. A hint that cannot decide returns True."""
 
@@ -188,42 +190,37 @@ class QueueingHints:
 
         If one of the functions raises, returns keys under which every change finds the pod.
         """
-        try:
+
+        def keys() -> IndexKeys:
             names = tuple(dict.fromkeys(reads.names(pod))) if reads.names else ()
             return IndexKeys(reads.value(pod), names, reads.amounts(pod) if reads.amounts else None)
-        except Exception:
-            self._on_failure(rule)
-            return IndexKeys(pod.uid, (ANY,), {} if reads.amounts else None)
+
+        return self._called(rule, IndexKeys(pod.uid, (ANY,), {} if reads.amounts else None), keys)
 
     def helps(self, rule: str, interest: Interest, pod: PodInfo, change: Change) -> bool:
         """Returns True if the interest's hint returns True for the pod, or raises."""
-        try:
-            return interest.hint(pod, change)
-        except Exception:
-            self._on_failure(rule)
-            return True
+        return self._called(rule, True, lambda: interest.hint(pod, change))
 
     def names(self, rule: str, interest: Interest, change: Change) -> Iterable[str] | None:
         """Returns the names that the change is about; None if the change may help any pod, or `interest.about` raises.
 
         The change may help only pods that are indexed under one of these names.
         """
-        try:
-            return interest.about(change)
-        except Exception:
-            self._on_failure(rule)
-            return None
+        return self._called(rule, None, lambda: interest.about(change))
 
     def limits(self, rule: str, limits: Limits, change: Change, priority: int) -> AmountLimits | None:
         """Returns limits for pods of this priority. The change may help only pods whose requests are within the limits.
 
         Returns None if the change helps none of these pods. If calling `limits` raises, the result limits nothing.
         """
+        return self._called(rule, AmountLimits(), lambda: limits(change, priority))
+
+    def _called(self, rule: str, otherwise: D, call: Callable[[], T]) -> T | D:
         try:
-            return limits(change, priority)
+            return call()
         except Exception:
             self._on_failure(rule)
-            return AmountLimits()
+            return otherwise
 
     def help_from(self, rule: str, pod: PodInfo, change: Change) -> bool:
         """Returns True if any hint of `rule` says that the change may help the pod."""

@@ -40,7 +40,7 @@ class _NodePortsCheck(Check):
     _table: Table
 
     def refuse(self, rows: Rows) -> Verdict:
-        taken = list(self._table.ports.conflicting(self._ports))
+        taken = [row for _, rows_of_port in self._table.ports.conflicting(self._ports) for row in rows_of_port]
         return [(np.isin(rows, taken), REFUSAL)]
 
     def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> Verdict:
@@ -59,7 +59,7 @@ class _NodePortsCheck(Check):
         """
         pods = self._table.pods
         balance = np.zeros(self._table.nodes.capacity, np.int64)
-        remaining = self._table.ports.conflicting_ports(self._ports)
+        remaining = {(row, port) for port, rows in self._table.ports.conflicting(self._ports) for row in rows}
         for row, info in zip(pods.row[gone.initial].tolist(), pods.at(gone.initial), strict=True):
             if info.host_ports:
                 remaining.difference_update((row, port) for port in info.host_ports)

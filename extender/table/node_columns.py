@@ -106,28 +106,6 @@ class FactColumn(Generic[F]):
         return number
 
 
-class NodeFacts:
-    """Stores one FactColumn for each function that a rule has asked for.
-
-    The function takes a node, and must be at module level. If a caller passed a new lambda each time, each lambda would
-    get its own column.
-    """
-
-    def __init__(self, objects: Sequence[Node | None], journal: Journal) -> None:
-        self._objects = objects
-        self._journal = journal
-        self._columns: dict[Callable[[Node], Hashable], FactColumn[Hashable]] = {}
-
-    def column(self, fact: Callable[[Node], F], capacity: int) -> FactColumn[F]:
-        """Returns the column of the function `fact`, brought up to date and enlarged to `capacity` rows."""
-        column: FactColumn[F] | None = self._columns.get(fact)  # type: ignore[assignment]  # the type of the values differs by key
-        if column is None:
-            column = FactColumn(fact, self._journal)
-            self._columns[fact] = column  # type: ignore[assignment]
-        column.refresh(self._objects, capacity)
-        return column
-
-
 class Image(NamedTuple):
     """A container image: its size as first reported, and the rows of the nodes that have it.
 
@@ -236,7 +214,7 @@ class NodeColumns:
         self._rows: Rows | None = None
         self._index: NameIndex | None = None
         self._journal = journal
-        self._facts = NodeFacts(self.objects, journal)
+        self._facts: dict[Callable[[Node], Hashable], FactColumn[Hashable]] = {}
 
     @property
     def capacity(self) -> int:
@@ -274,8 +252,17 @@ class NodeColumns:
         return rows if 2 * len(rows) < len(self.names) else slice(len(self.names))
 
     def facts(self, fact: Callable[[Node], F]) -> FactColumn[F]:
-        """Returns the column with the result of `fact`, a module-level function of a node, for each node."""
-        return self._facts.column(fact, self.capacity)
+        """Returns the column with the result of `fact` for each node, brought up to date.
+
+        `fact` must be a function at module level. If a caller passed a new lambda each time, each lambda would get its
+        own column.
+        """
+        column: FactColumn[F] | None = self._facts.get(fact)  # type: ignore[assignment]  # the type of the values differs by key
+        if column is None:
+            column = FactColumn(fact, self._journal)
+            self._facts[fact] = column  # type: ignore[assignment]
+        column.refresh(self.objects, self.capacity)
+        return column
 
     def assign_row(self, name: str) -> int:
         """Returns the row of the node with this name. A new name gets a free row."""

@@ -227,29 +227,15 @@ class PortColumns:
             for ip, rows in addresses.items()
         }
 
-    def conflicting(self, ports: Iterable[HostPort]) -> dict[int, int]:
-        """Returns the number of conflicts with `ports` on each row; 0.0.0.0 conflicts with every address."""
-        taken: dict[int, int] = {}
-        for port in ports:
-            for rows in self._clashing(port):
-                for row, pods in rows.items():
-                    taken[row] = taken.get(row, 0) + pods
-        return taken
+    def conflicting(self, ports: Iterable[HostPort]) -> Iterator[tuple[HostPort, Mapping[int, int]]]:
+        """Yields every port in use that conflicts with one of `ports`, with the number of pods on each row that use it.
 
-    def conflicting_ports(self, ports: Iterable[HostPort]) -> set[tuple[int, HostPort]]:
-        """Returns (row, port) for every port in use that conflicts with any of `ports`."""
-        return {
-            (row, HostPort(port.protocol, port.port, ip))
-            for port in ports
-            for ip, rows in self._in_use.get((port.protocol, port.port), {}).items()
-            if _clash(ip, port.ip)
-            for row in rows
-        }
-
-    def _clashing(self, wanted: HostPort) -> Iterator[dict[int, int]]:
-        for ip, rows in self._in_use.get((wanted.protocol, wanted.port), {}).items():
-            if _clash(ip, wanted.ip):
-                yield rows
+        0.0.0.0 conflicts with every address.
+        """
+        for protocol, port, wanted in ports:
+            for ip, rows in self._in_use.get((protocol, port), {}).items():
+                if _clash(ip, wanted):
+                    yield HostPort(protocol, port, ip), rows
 
 
 def conflicts_between(wanted: Iterable[HostPort], taken: Sequence[HostPort]) -> int:

@@ -184,7 +184,7 @@ class Table:
 
     def infos(self, rows: Rows) -> list[NodeInfo]:
         """Returns the node on each row with its pods and totals."""
-        return self.reader(_node_infos).at(rows)
+        return self.reader(NodeInfos).at(rows)
 
     def drop_readers(self) -> None:
         """Drops the objects that `reader` and `derived` have created. Call it when the table is no longer needed.
@@ -341,7 +341,3 @@ class Trial:
         else:
             self._undo.append(lambda: table.set_object(kind, before))
         table.set_object(kind, obj)
-
-
-def _node_infos(table: Table) -> NodeInfos:
-    return NodeInfos(table.nodes, table.pods, table.matches, table.journal)

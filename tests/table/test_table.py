@@ -159,7 +159,8 @@ class TableMachine(RuleBasedStateMachine):
     def ports_and_images_are_where_they_are_used(self) -> None:
         rows = self.table.nodes.row_of
         taken = {rows[name] for pod, name in self.pods.values() if pod.host_ports}
-        assert self.table.ports.conflicting([HostPort("TCP", 80, "0.0.0.0")]).keys() == taken
+        in_use = self.table.ports.conflicting([HostPort("TCP", 80, "0.0.0.0")])
+        assert {row for _, rows in in_use for row in rows} == taken
         for image, held in self.table.nodes.images.items():
             held_by = {n: [each.names for each in known.status.images or ()] for n, known in self.nodes.items()}
             holders = {rows[n] for n, names in held_by.items() if names == [[image]]}
