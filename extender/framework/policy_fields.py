@@ -12,16 +12,15 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from extender.framework.rules import MAX_SCORE, Scores
+from extender.model.formats import qualified_name
 
 # The configuration gives scores on a scale of 0..10 (upstream MaxCustomPriorityScore).
 MAX_POINT_SCORE = 10
 MAX_UTILIZATION = 100
-_QUALIFIED_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _DURATION = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
 _DURATIONS = re.compile(rf"[-+]?(({_DURATION.pattern})+|0)", re.ASCII)
 _UNIT_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _LONGEST_SECONDS = 2**63 / 1e9  # Go counts nanoseconds in 64 bits
-_DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
 class ShapePoint(NamedTuple):
@@ -67,11 +66,7 @@ class Strict(BaseModel):
 
 def label_key(value: str) -> str:
     """Returns the value if it is a label key. Raises ValueError otherwise."""
-    prefix, separator, name = value.rpartition("/")
-    well_formed = _QUALIFIED_NAME.fullmatch(name) and (
-        not separator or (len(prefix) <= 253 and _DNS_SUBDOMAIN.fullmatch(prefix))
-    )
-    if not well_formed:
+    if qualified_name(value) is not None:
         raise ValueError("expected a label key, like example.com/rack")
     return value
 

@@ -143,21 +143,21 @@ class Profiles:
         self.features = features
         self.extenders = extenders
         self.watch = watch
-        self._current = _ByName(profiles)
+        self.replace(profiles)
 
     def replace(self, profiles: Sequence[Profile]) -> None:
         """Replaces all profiles at once. A decision that has begun continues with its old profile."""
-        self._current = _ByName(profiles)
+        self._by_name = {profile.name: profile for profile in profiles}
 
     @property
     def names(self) -> Sequence[str]:
         """The schedulerNames of the profiles, in the order of the configuration."""
-        return tuple(self._current.by_name)
+        return tuple(self._by_name)
 
     @property
     def all(self) -> Sequence[Profile]:
         """The profiles, in the order of the configuration."""
-        return tuple(self._current.by_name.values())
+        return tuple(self._by_name.values())
 
     def with_each(self, change: Callable[[Profile], Profile]) -> Profiles:
         """Returns a copy in which each profile is replaced by `change(profile)`."""
@@ -171,9 +171,8 @@ class Profiles:
 
     def of(self, pod: Pod) -> Profile:
         """Returns the profile for the pod's schedulerName, or the first profile."""
-        # `self._current` is read only once, because another thread may replace it.
-        current = self._current
-        return current.by_name.get(pod.spec.scheduler_name, current.first)
+        by_name = self._by_name  # read only once, because another thread may replace it
+        return by_name.get(pod.spec.scheduler_name) or next(iter(by_name.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +192,3 @@ class PreEnqueueRules:
             if (refusal := rule.refuse(pod, self.table)) is not None:
                 return refusal
         return None
-
-
-class _ByName:
-    def __init__(self, profiles: Sequence[Profile]) -> None:
-        self.by_name = {profile.name: profile for profile in profiles}
-        self.first = profiles[0]

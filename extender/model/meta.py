@@ -114,10 +114,8 @@ class LabelSelector(Value, frozen=True):
     match_expressions: list[LabelSelectorRequirement] | None = None
 
 
-class NodeSelectorRequirement(Value, frozen=True):
-    key: str = ""
-    operator: str = ""
-    values: list[str] | None = None
+class NodeSelectorRequirement(LabelSelectorRequirement, frozen=True):
+    """A requirement on a label or a field of a node; it has the operators Gt and Lt, too."""
 
 
 class NodeSelectorTerm(Value, frozen=True):

@@ -20,7 +20,8 @@ _NO_DEFAULTS: Mapping[str, int] = {}
 RESOURCE_NAMES = 1024
 """More resources than a cluster usually has; for what is remembered about their names."""
 
-Resources = Callable[[Container, ContainerStatus | None, bool], Mapping[str, Quantity] | None]
+Quantities = Mapping[str, Quantity] | None
+Resources = Callable[[Container, ContainerStatus | None, bool], Quantities]
 
 
 def pod_requests(
@@ -152,29 +153,21 @@ def _aggregate(pod: Pod, source: Resources, defaults: Mapping[str, int], infeasi
     return _largest(running, starting)
 
 
-def _from_spec(
-    container: Container, _status: ContainerStatus | None, _infeasible: bool
-) -> Mapping[str, Quantity] | None:
+def _from_spec(container: Container, _status: ContainerStatus | None, _infeasible: bool) -> Quantities:
     return container.resources.requests if container.resources else None
 
 
-def _limits_from_spec(
-    container: Container, _status: ContainerStatus | None, _infeasible: bool
-) -> Mapping[str, Quantity] | None:
+def _limits_from_spec(container: Container, _status: ContainerStatus | None, _infeasible: bool) -> Quantities:
     return container.resources.limits if container.resources else None
 
 
-def _from_allocation(
-    container: Container, status: ContainerStatus | None, infeasible: bool
-) -> Mapping[str, Quantity] | None:
+def _from_allocation(container: Container, status: ContainerStatus | None, infeasible: bool) -> Quantities:
     if status is not None and status.allocated_resources is not None:
         return status.allocated_resources
     return None if infeasible else _from_spec(container, status, infeasible)
 
 
-def _from_cgroups(
-    container: Container, status: ContainerStatus | None, infeasible: bool
-) -> Mapping[str, Quantity] | None:
+def _from_cgroups(container: Container, status: ContainerStatus | None, infeasible: bool) -> Quantities:
     if status is not None and status.resources is not None and status.resources.requests is not None:
         return status.resources.requests
     return _from_allocation(container, status, infeasible)
@@ -205,7 +198,7 @@ def is_resize_infeasible(pod: Pod) -> bool:
     return False
 
 
-def _nanos(resources: Mapping[str, Quantity] | None) -> Nanos:
+def _nanos(resources: Quantities) -> Nanos:
     return {name: nano(quantity) for name, quantity in (resources or {}).items()}
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from extender.model.meta import LabelSelector, LabelSelectorRequirement, NodeSelectorRequirement
+from extender.model.meta import LabelSelector, LabelSelectorRequirement
 from extender.model.pod import PodAffinityTerm
 
 _INT64 = range(-(2**63), 2**63)
@@ -105,7 +105,7 @@ EVERYTHING = Selector()
 NOTHING = Selector(nothing=True)
 
 
-def compile_requirement(requirement: LabelSelectorRequirement | NodeSelectorRequirement) -> Requirement:
+def compile_requirement(requirement: LabelSelectorRequirement) -> Requirement:
     """Converts a requirement of the API to a hashable Requirement."""
     return Requirement(requirement.key, requirement.operator, frozenset(requirement.values or ()))
 
@@ -150,7 +150,7 @@ def parse_selector(text: str) -> Selector:
     return Selector(tuple(requirements))
 
 
-def requirement_text(requirement: NodeSelectorRequirement) -> str:
+def requirement_text(requirement: LabelSelectorRequirement) -> str:
     """Returns the requirement as text, like `zone in (a, b)` or `!gpu`."""
     if requirement.operator == "Exists":
         return requirement.key
@@ -165,10 +165,7 @@ def selector_text(selector: LabelSelector | None) -> str:
     if selector is None:
         return "nothing"
     labels = [f"{key}={value}" for key, value in sorted((selector.match_labels or {}).items())]
-    labels += [
-        requirement_text(NodeSelectorRequirement(key=each.key, operator=each.operator, values=each.values))
-        for each in selector.match_expressions or ()
-    ]
+    labels += map(requirement_text, selector.match_expressions or ())
     return ",".join(labels) or "every pod"
 
 

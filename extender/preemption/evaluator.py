@@ -128,10 +128,10 @@ def process_preemption(
     fitting = dry_run.rows_that_fit(rows, potential.only(among_offered))
     suffices = np.isin(potential.rows, fitting)
     table.deadline.check("the search for victims that may stay")
-    fewer = dry_run.select_victims(potential.only(suffices & among_offered))
+    fewer, _ = dry_run.select_victims(potential.only(suffices & among_offered))
     table.deadline.check("the choice of other victims")
     spared = potential.whole_units(_is_listed(table, potential, unconfirmed) & ~among_offered)
-    other = dry_run.select_victims(potential.only(~suffices & ~spared))
+    other, _ = dry_run.select_victims(potential.only(~suffices & ~spared))
     feasible = np.setdiff1d(fitting, fewer.rows).tolist()
     return ProcessedPreemption(Candidates(table, fewer.joined(other)), [table.nodes.names[row] for row in feasible])
 
@@ -189,7 +189,7 @@ def _dry_run_preemption(
         potential = potential_victims(pod, table, rows[begin : begin + enough])
         if spared:
             potential = potential.only(~potential.whole_units(_is_listed(table, potential, spared)))
-        chosen, fitting = dry_run.select_victims_and_rows(potential)
+        chosen, fitting = dry_run.select_victims(potential)
         victims = victims.joined(chosen)
         has_victims = np.zeros(table.nodes.capacity, np.bool_)
         has_victims[chosen.rows] = True
@@ -336,16 +336,12 @@ class DryRun:
         fitting: Rows = rows[self._fits(rows, self._removals(victims))]
         return fitting
 
-    def select_victims(self, potential: VictimColumns) -> VictimColumns:
-        """Returns the victims on each node where evictions make the pod fit, as few victims as possible.
+    def select_victims(self, potential: VictimColumns) -> tuple[VictimColumns, Rows]:
+        """Returns the victims, as few as possible, and the rows of all nodes that fit without the `potential` victims.
 
-        Pods that a PodDisruptionBudget protects are reprieved first, and other pods after them. In both cases, the most
-        important pods come first.
+        Only nodes where evictions make the pod fit have victims. Pods that a PodDisruptionBudget protects are reprieved
+        first, and other pods after them. In both cases, the most important pods come first.
         """
-        return self.select_victims_and_rows(potential)[0]
-
-    def select_victims_and_rows(self, potential: VictimColumns) -> tuple[VictimColumns, Rows]:
-        """Returns what `select_victims` returns, and the rows of all nodes that fit without the `potential` victims."""
         removals = self._removals(potential)
         rows = potential.rows[potential.begins()[:-1]]
         rows = rows[self._may_help(rows)]
