@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
@@ -114,16 +115,10 @@ def score_rows(
     seen = span if sees_all else rows
     nodes, classes = columns.nodes.view(seen), columns.class_of[slice(span[0], span[-1] + 1) if sees_all else rows]
     sums = np.zeros((len(parts), len(seen)), np.int64)
+    scored = _ScoredNodes(nodes, classes, parts)
     for index, step in enumerate(steps):
-        sums += _score_step(
-            nodes,
-            classes,
-            step,
-            resources if not index else (0, 0),
-            parts,
-            taken and taken(index),
-            index + 1 < len(steps),
-        )
+        asks = step.asks() if index else step.asks(*resources)
+        sums += scored.score(step, asks, taken and taken(index), is_followed=index + 1 < len(steps))
     if len(steps) > 1:
         sums //= len(steps)
     if not steps:
@@ -139,88 +134,81 @@ def score_rows(
     return limited
 
 
-def _score_step(
-    nodes: DeviceNodes,
-    classes: Rows,
-    step: Step,
-    resources: tuple[int, int],
-    parts: Sequence[Weighted],
-    taken: Ints | None,
-    is_followed: bool,
-) -> Ints:
-    """Returns int64[part, n]: the scores of one step. If another follows, the slots of this one are then in use."""
-    asks = step.asks(*resources)
-    wanted, fitting = _fitting(nodes, classes, step, asks)
-    columns = np.zeros((len(parts), len(nodes.free)), np.int64)
-    slots = np.zeros(len(nodes.free), np.intp)
-    highest = np.full(len(nodes.free), NEVER)
-    for ask in asks:
-        fits = fitting if len(asks) == 1 else fitting & (wanted == ask.milli)
-        rows = np.flatnonzero(fits.any(axis=1) if ask.count == 1 else np.count_nonzero(fits, axis=1) >= ask.count)
-        if not len(rows):
-            continue
-        by_part, best = _score_ask(nodes, rows, ask, fits, parts, taken, is_followed)
-        if len(asks) > 1:
-            sums = np.array([part.weight for part in parts]) @ by_part
-            better = np.flatnonzero(sums > highest[rows])
-            rows, by_part, best = rows[better], by_part[:, better], best[better]
-            highest[rows] = sums[better]
-        columns[:, rows] = by_part
-        slots[rows] = best
-    if is_followed:
-        _take(nodes, fitting, wanted, step.devices, slots)
-    return columns
+@dataclass(slots=True)
+class _ScoredNodes:
+    """The nodes that one pod is scored on, step by step; `classes`, intp[row, slot], has the class of each slot."""
 
+    nodes: DeviceNodes
+    classes: Rows
+    parts: Sequence[Weighted]
 
-def _score_ask(
-    nodes: DeviceNodes,
-    rows: Rows,
-    ask: DeviceAsk,
-    fits: Bools,
-    parts: Sequence[Weighted],
-    taken: Ints | None,
-    is_followed: bool,
-) -> tuple[Ints, Ints]:
-    """Returns the scores on these rows, int64[part, n], and the slots that give them, int64[n].
+    def score(self, step: Step, asks: Sequence[DeviceAsk], taken: Ints | None, *, is_followed: bool) -> Ints:
+        """Returns int64[part, n]: the scores of a step. If another follows, the slots of this one are then in use."""
+        nodes = self.nodes
+        wanted, fitting = self._fitting(step, asks)
+        columns = np.zeros((len(self.parts), len(nodes.free)), np.int64)
+        slots = np.zeros(len(nodes.free), np.intp)
+        highest = np.full(len(nodes.free), NEVER)
+        for ask in asks:
+            fits = fitting if len(asks) == 1 else fitting & (wanted == ask.milli)
+            rows = np.flatnonzero(fits.any(axis=1) if ask.count == 1 else np.count_nonzero(fits, axis=1) >= ask.count)
+            if not len(rows):
+                continue
+            by_part, best = self._score_ask(ask, rows, fits, taken, is_followed)
+            if len(asks) > 1:
+                sums = np.array([part.weight for part in self.parts]) @ by_part
+                better = np.flatnonzero(sums > highest[rows])
+                rows, by_part, best = rows[better], by_part[:, better], best[better]
+                highest[rows] = sums[better]
+            columns[:, rows] = by_part
+            slots[rows] = best
+        if is_followed:
+            self._take(fitting, wanted, step.devices, slots)
+        return columns
 
-    The slots may all be 0 if no step follows, because then nothing reads them.
-    """
-    is_most = 2 * len(rows) > len(nodes.free)  # then scoring all rows is faster than copying some
-    if not is_most:
-        nodes, fits, taken = nodes.view(rows), fits[rows], None if taken is None else taken[rows]
-    slots = np.zeros(len(fits), np.int64)
-    scores: list[Ints] = []
-    if taken is None and not is_followed and sum(isinstance(part.policy, BestPolicy) for part in parts) == 1:
-        policies = [part.policy for part in parts]
-        scores = [
-            policy.best(nodes, ask, fits) if isinstance(policy, BestPolicy) else policy.score(nodes, ask)
-            for policy in policies
-        ]
-    if not scores or any(each.ndim == 2 for each in scores):
-        scores = [part.policy.score(nodes, ask) for part in parts]
-        slots = best_devices(nodes, fits, scores, parts) if taken is None else taken
-    by_part = np.array([each if each.ndim == 1 else each[np.arange(len(slots)), slots] for each in scores])
-    if is_most and len(rows) < len(slots):
-        return by_part[:, rows], slots[rows]
-    return by_part, slots
+    def _score_ask(
+        self, ask: DeviceAsk, rows: Rows, fits: Bools, taken: Ints | None, is_followed: bool
+    ) -> tuple[Ints, Ints]:
+        """Returns the scores on these rows, int64[part, n], and the slots that give them, int64[n].
 
+        The slots may all be 0 if no step follows, because then nothing reads them.
+        """
+        nodes, parts = self.nodes, self.parts
+        is_most = 2 * len(rows) > len(nodes.free)  # then scoring all rows is faster than copying some
+        if not is_most:
+            nodes, fits, taken = nodes.view(rows), fits[rows], None if taken is None else taken[rows]
+        slots = np.zeros(len(fits), np.int64)
+        scores: list[Ints] = []
+        if taken is None and not is_followed and sum(isinstance(part.policy, BestPolicy) for part in parts) == 1:
+            policies = [part.policy for part in parts]
+            scores = [
+                policy.best(nodes, ask, fits) if isinstance(policy, BestPolicy) else policy.score(nodes, ask)
+                for policy in policies
+            ]
+        if not scores or any(each.ndim == 2 for each in scores):
+            scores = [part.policy.score(nodes, ask) for part in parts]
+            slots = best_devices(nodes, fits, scores, parts) if taken is None else taken
+        by_part = np.array([each if each.ndim == 1 else each[np.arange(len(slots)), slots] for each in scores])
+        if is_most and len(rows) < len(slots):
+            return by_part[:, rows], slots[rows]
+        return by_part, slots
 
-def _fitting(nodes: DeviceNodes, classes: Rows, step: Step, asks: Sequence[DeviceAsk]) -> tuple[Ints, Bools]:
-    """Returns what the step takes of each slot, int64[row, slot], and True where so much is free."""
-    if len(asks) == 1 and step.sizes[NO_SLOT + 1 :].all():  # a slot that does not exist has nothing free
-        milli = np.full(1, asks[0].milli)
-        return np.broadcast_to(milli, nodes.free.shape), nodes.free >= milli
-    wanted = step.sizes.take(classes.T).T
-    return wanted, (wanted > 0) & (nodes.free >= wanted)
+    def _fitting(self, step: Step, asks: Sequence[DeviceAsk]) -> tuple[Ints, Bools]:
+        """Returns what the step takes of each slot, int64[row, slot], and True where so much is free."""
+        free = self.nodes.free
+        if len(asks) == 1 and step.sizes[NO_SLOT + 1 :].all():  # a slot that does not exist has nothing free
+            milli = np.full(1, asks[0].milli)
+            return np.broadcast_to(milli, free.shape), free >= milli
+        wanted = step.sizes.take(self.classes.T).T
+        return wanted, (wanted > 0) & (free >= wanted)
 
-
-def _take(nodes: DeviceNodes, fitting: Bools, wanted: Ints, count: int, slots: Rows) -> None:
-    """Takes the devices of one step: the slots, or the first ones that fit if there are several."""
-    if count == 1:
-        fitting = fitting & (np.arange(fitting.shape[1]) == slots[:, np.newaxis])
-    taken = fitting & (np.cumsum(fitting, axis=1) <= count)
-    nodes.free = nodes.free - np.where(taken, wanted, 0)
-    nodes.touch()
+    def _take(self, fitting: Bools, wanted: Ints, count: int, slots: Rows) -> None:
+        """Takes the devices of one step: the slots, or the first ones that fit if there are several."""
+        if count == 1:
+            fitting = fitting & (np.arange(fitting.shape[1]) == slots[:, np.newaxis])
+        taken = fitting & (np.cumsum(fitting, axis=1) <= count)
+        self.nodes.free = self.nodes.free - np.where(taken, wanted, 0)
+        self.nodes.touch()
 
 
 class PodKinds:
