@@ -39,7 +39,7 @@ from extender.devices.typical_pods import Kind, TypicalPods, most_frequent
 from extender.framework.status import Refusal
 from extender.model.devices import DeviceClass, ResourceClaim
 from extender.table import PodInfo, Table
-from extender.table.filing import kept
+from extender.table.filing import adjust, kept
 from extender.table.journal import RESOURCES, Cursor
 from extender.table.labels import Rows
 
@@ -291,9 +291,7 @@ class PodKinds:
     def _add(self, kind: Kind, pods: int) -> None:
         self._changes += 1
         self._pods += pods
-        self._counts[kind] += pods
-        if not self._counts[kind]:
-            del self._counts[kind]
+        adjust(self._counts, kind, pods)
 
     def _kind(self, info: PodInfo, row: int) -> Kind:
         """Returns the kind of the pod. Its CPU is rounded, because pods that are almost alike are of one kind."""

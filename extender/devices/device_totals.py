@@ -29,6 +29,7 @@ from extender.model.devices import (
 )
 from extender.model.quantity import nano
 from extender.table import Table
+from extender.table.filing import adjust, drop_empty
 from extender.table.journal import Cursor
 from extender.table.labels import IntColumn, Rows
 
@@ -121,10 +122,7 @@ class AllocatedState:
             self.kinds[PoolID(results[0].driver, results[0].pool)][min(kind, MOST_DEVICES)] += sign
         for result in results:
             device = DeviceID(result.driver, result.pool, result.device)
-            counts = self.devices if result.share_id is None else self.shares
-            counts[device] += sign
-            if not counts[device]:
-                del counts[device]
+            adjust(self.devices if result.share_id is None else self.shares, device, sign)
             if result.share_id is not None and result.consumed_capacity is not None:
                 amounts = self.capacities.setdefault(device, Counter())
                 for name, quantity in result.consumed_capacity.items():
@@ -138,8 +136,7 @@ class AllocatedState:
         owner = self._owners.pop(key, None)
         if owner is not None:
             self.for_extended_resources[owner].remove(key)
-            if not self.for_extended_resources[owner]:
-                del self.for_extended_resources[owner]
+            drop_empty(self.for_extended_resources, owner)
         if claim is not None and claim.annotations.get(EXTENDED_RESOURCE_CLAIM_ANNOTATION) == "true":
             controller = claim.controller
             if controller is not None:

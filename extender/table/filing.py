@@ -1,9 +1,12 @@
-"""Defines containers that release the memory of deleted keys, because one pod may add 100,000 keys; and `kept`."""
+"""Defines containers that release the memory of deleted keys, because one pod may add 100,000 keys.
+
+Also changes the values of any dict so that no key stays for nothing.
+"""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, MutableMapping
 from typing import Any, Generic, TypeVar
 
 K = TypeVar("K")
@@ -20,6 +23,19 @@ def kept(values: OrderedDict[K, V], key: K, create: Callable[[], V], most: int) 
             values.popitem(last=False)
     values.move_to_end(key)
     return values[key]
+
+
+def adjust(counts: MutableMapping[K, int], key: K, change: int) -> None:
+    """Adds `change` to the count of the key; a count of 0 is dropped."""
+    counts[key] = counts.get(key, 0) + change
+    if not counts[key]:
+        del counts[key]
+
+
+def drop_empty(collections: MutableMapping[K, Any], key: K) -> None:
+    """Drops the key if nothing is left of its collection."""
+    if not collections[key]:
+        del collections[key]
 
 
 class ShrinkingDict(dict[K, V]):

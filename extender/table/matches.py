@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.model.selectors import Requirement, Selector
-from extender.table.filing import Filing, ShrinkingDict
+from extender.table.filing import Filing, ShrinkingDict, adjust
 from extender.table.labels import BoolColumn, IntColumn, Pair, Rows, SelectorIndex, index_pairs
 from extender.table.podinfo import Group
 
@@ -417,10 +417,7 @@ class Matches:
 
     def _count(self, entry: GroupEntry, row: int, terminating: bool, pods: int) -> None:
         self._places = None
-        counts = entry.terminating if terminating else entry.standing
-        counts[row] = counts.get(row, 0) + pods
-        if not counts[row]:
-            del counts[row]
+        adjust(entry.terminating if terminating else entry.standing, row, pods)
         answers = entry.answers
         if self._wide_answers:
             answers = [*answers, *(self._wide_answers[i] for i in np.flatnonzero(self._wide[:, entry.slot]).tolist())]

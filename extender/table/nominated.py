@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from extender.table.filing import drop_empty
 from extender.table.journal import TOPOLOGY, Cursor, Journal
 from extender.table.labels import BoolColumn, IntColumn, Rows
 from extender.table.matches import Matches
@@ -118,8 +119,7 @@ class NominatedPods(Mapping[str, Mapping[str, PodInfo]]):
             return
         waiting = self._by_node[node_name]
         self._schedulers -= Counter([waiting.pop(uid).pod.spec.scheduler_name])
-        if not waiting:
-            del self._by_node[node_name]
+        drop_empty(self._by_node, node_name)
         self._columns.remove(uid)
 
     def recount(self) -> None:

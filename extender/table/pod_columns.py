@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from extender.model.quantity import INT64_MAX
 from extender.model.selectors import selector_from_labels
+from extender.table.filing import adjust, drop_empty
 from extender.table.journal import RESOURCES, Journal
 from extender.table.labels import IntColumn, Rows
 from extender.table.matches import Matches, PodCountQuery
@@ -89,8 +90,7 @@ class PodColumns:
         if before is not None:
             uids = self._uids_of[before.pod.key]
             uids.remove(before.uid)
-            if not uids:
-                del self._uids_of[before.pod.key]
+            drop_empty(self._uids_of, before.pod.key)
         if after is not None:
             self._uids_of.setdefault(after.pod.key, []).append(after.uid)
 
@@ -204,20 +204,15 @@ class PortColumns:
     def add(self, ports: Iterable[HostPort], row: int) -> None:
         """Counts a pod with these ports on the node with this row."""
         for protocol, port, ip in ports:
-            rows = self._in_use[protocol, port].setdefault(ip, {})
-            rows[row] = rows.get(row, 0) + 1
+            adjust(self._in_use[protocol, port].setdefault(ip, {}), row, 1)
 
     def remove(self, ports: Iterable[HostPort], row: int) -> None:
         """Removes a pod with these ports from the counts of the node with this row."""
         for protocol, port, ip in ports:
             addresses = self._in_use[protocol, port]
-            addresses[ip][row] -= 1
-            if not addresses[ip][row]:
-                del addresses[ip][row]
-            if not addresses[ip]:
-                del addresses[ip]
-            if not addresses:
-                del self._in_use[protocol, port]
+            adjust(addresses[ip], row, -1)
+            drop_empty(addresses, ip)
+            drop_empty(self._in_use, (protocol, port))
 
     def in_use(self) -> dict[HostPort, dict[int, int]]:
         """Returns every port in use, with the number of pods on each row that use it."""

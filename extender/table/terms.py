@@ -23,7 +23,7 @@ import numpy as np
 
 from extender.model.selectors import Selector
 from extender.runtime.clock import NO_DEADLINE, Deadline
-from extender.table.filing import Filing
+from extender.table.filing import Filing, adjust
 from extender.table.labels import IntColumn, LabelColumns, LabelIndex, SelectorIndex
 from extender.table.matches import LARGEST_KEY_BYTES, MOST_KEY_BYTES, NodeCounts, key_bytes, max_results
 from extender.table.podinfo import AffinityTerm, Group, PodInfo
@@ -381,9 +381,7 @@ class Terms:
 
     def _count(self, pods: PodsWithTerms, row: int, change: int) -> None:
         self.changes += 1
-        pods.rows[row] = pods.rows.get(row, 0) + change
-        if not pods.rows[row]:
-            del pods.rows[row]
+        adjust(pods.rows, row, change)
         for count, amount in pods.sums.items():
             count.add(row, change * amount)
 

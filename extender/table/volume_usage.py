@@ -22,7 +22,7 @@ from extender.model.pod_volumes import Attachable, ClaimUse, CSIVolume, Disk, Fa
 from extender.model.quantity import nano, units_from_nano
 from extender.model.storage import FILESYSTEM, PersistentVolume, VolumeAttachment
 from extender.table.csi import READ_KINDS, CSINodes, ObjectKey, ResolvedVolume, attached_volume, csi_volume_of
-from extender.table.filing import ShrinkingDict
+from extender.table.filing import ShrinkingDict, drop_empty
 from extender.table.journal import FREE_VOLUMES, TOPOLOGY, Cursor, Journal
 from extender.table.labels import BoolColumn, IntColumn
 from extender.table.node_columns import NodeColumns
@@ -165,12 +165,10 @@ class VolumeUsage:
     def remove(self, info: PodInfo, slot: int) -> None:
         for key in {use.key for use in _shared(info)}:
             self._claims[key].remove(slot)
-            if not self._claims[key]:
-                del self._claims[key]
+            drop_empty(self._claims, key)
         for disk in {disk for disk, _ in info.mounts}:
             del self._disks[disk][slot]
-            if not self._disks[disk]:
-                del self._disks[disk]
+            drop_empty(self._disks, disk)
 
     def claims(self) -> Mapping[str, set[int]]:
         """Returns the slots of the pods that use each claim, by the claim's key."""
@@ -301,8 +299,7 @@ class VolumePairs:
         volume = self._volume[pair]
         assert volume is not None
         del self._pair_of[volume][int(self._row[pair])]
-        if not self._pair_of[volume]:
-            del self._pair_of[volume]
+        drop_empty(self._pair_of, volume)
         self._volume[pair] = None
         self._driver[pair] = _FREE
         self._free_pairs.append(pair)
@@ -478,8 +475,7 @@ class Attachments:
         node = self._node_of.pop(source, None)
         if node is not None:
             self._on_node[node].discard(source)
-            if not self._on_node[node]:
-                del self._on_node[node]
+            drop_empty(self._on_node, node)
 
     def _set_resolved(self, source: Source, resolved: ResolvedVolume) -> ResolvedVolume:
         self._drop_resolved(source)
@@ -495,5 +491,4 @@ class Attachments:
             self._faulty.pop(source, None)
         for key in self._resolved.pop(source, _UNKNOWN).read:
             self._readers[key].discard(source)
-            if not self._readers[key]:
-                del self._readers[key]
+            drop_empty(self._readers, key)
