@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -33,6 +33,11 @@ def always(_pod: PodInfo, _change: Change) -> bool:
 def never(_pod: PodInfo, _change: Change) -> bool:
     """Returns False. This is the hint of an event that never helps; another rule's hint may still wake the pod."""
     return False
+
+
+def changes(value_of: Callable[[Any], object]) -> Hint:
+    """Returns the hint of an event that helps if the object is new, or if this value of it has changed."""
+    return lambda _pod, change: change.old is None or value_of(change.old) != value_of(change.new)
 
 
 def about_any_object(_change: Change) -> None:

@@ -23,15 +23,7 @@ class Code(IntEnum):
     @property
     def title(self) -> str:
         """The name of the code as kube-scheduler prints it."""
-        return _TITLES[self]
-
-
-_TITLES = {
-    Code.SUCCESS: "Success",
-    Code.UNSCHEDULABLE: "Unschedulable",
-    Code.UNSCHEDULABLE_AND_UNRESOLVABLE: "UnschedulableAndUnresolvable",
-    Code.ERROR: "Error",
-}
+        return self.name.title().replace("_", "")
 
 
 class Refusal(NamedTuple):

@@ -12,7 +12,7 @@ import numpy as np
 
 from extender.framework.cluster_events import Action, Change, Resource
 from extender.framework.plugin import FILTER, PRE_FILTER, Arguments, Plugin
-from extender.framework.queueing_hints import Interest, Interests
+from extender.framework.queueing_hints import Interest, Interests, changes
 from extender.framework.rules import Check, PerNode, RowCheck
 from extender.framework.status import unresolvable
 from extender.model.node import Node
@@ -84,11 +84,6 @@ def _declared(node: Node) -> frozenset[str]:
     return frozenset(node.status.declared_features or ())
 
 
-def features_change(_pod: PodInfo, change: Change) -> bool:
-    """Returns True if the node is new or declares other features than before."""
-    return change.old is None or _declared(change.old) != _declared(change.new)
-
-
 def needs_change(_pod: PodInfo, change: Change) -> bool:
     """Returns True if the update changed the features that the pod needs; most updates do not."""
     return required_features(change.old.pod) != required_features(change.new.pod)
@@ -101,7 +96,7 @@ PLUGIN = Plugin(
     needs=((FILTER, PRE_FILTER),),
     interests=Interests(
         (
-            Interest(Resource.NODE, Action.ADD | Action.UPDATE_NODE_DECLARED_FEATURE, features_change),
+            Interest(Resource.NODE, Action.ADD | Action.UPDATE_NODE_DECLARED_FEATURE, changes(_declared)),
             Interest(Resource.TARGET_POD, Action.UPDATE, needs_change),
         )
     ),

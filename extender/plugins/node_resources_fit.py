@@ -76,10 +76,10 @@ class _NodeResourcesFitCheck(Check):
         return _verdict(lacking, too_small)
 
     def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> Verdict:
-        short = self._short(PODS, 1, rows, gone)
+        short: BoolColumn = gone.free(PODS, rows) < 1
         for resource, amount in self._requests.items():
             index = self._nodes.resources.get(resource)
-            lacking = True if index is None else self._short(index, amount, rows, gone)
+            lacking = True if index is None else gone.free(index, rows) < amount
             if resource in self._backed:
                 lacking &= index is not None and self._nodes.allocatable[index][rows] > 0
             short |= lacking
@@ -93,10 +93,6 @@ class _NodeResourcesFitCheck(Check):
             index = self._nodes.resources.get(resource)
             if index is not None and resource not in self._backed:
                 short |= gone.free_beside(index, slots) < amount
-        return short
-
-    def _short(self, index: int, amount: int, rows: Rows, gone: HypotheticalRemovals) -> BoolColumn:
-        short: BoolColumn = amount > gone.free(index, rows)
         return short
 
 

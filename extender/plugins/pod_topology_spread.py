@@ -29,7 +29,7 @@ from extender.framework.queueing_hints import (
     names_of_labels,
     names_of_selector,
 )
-from extender.framework.rules import MAX_SCORE, Check, PerTemplate, Scorer, Scores, Verdict
+from extender.framework.rules import MAX_SCORE, Check, PerTemplate, PodsCheck, Scorer, Scores, Verdict
 from extender.framework.status import unresolvable, unschedulable
 from extender.framework.topology import HOSTNAME, ZONE, DomainCounts, default_selector, domains_in, summed_by_domain
 from extender.model.node import NO_EXECUTE, NO_SCHEDULE, Node, untolerated
@@ -187,19 +187,17 @@ class _ConstraintSpread:
         fewest = 0 if too_few else int(pods[domains].min())
         self._limit = fewest + constraint.max_skew - leaving.selector.matches(pod.pod.labels)
 
-    def refuse(self, rows: Rows) -> tuple[BoolColumn, BoolColumn]:
-        """Returns two bool[len(rows)]: True if the node is in no domain, and True if its domain has too many pods."""
-        crowded = self._pods.pods > self._limit
-        domain = self._pods.domain[rows]
-        return domain == ABSENT, crowded[domain]
+    def refuse(self, rows: Rows, gone: HypotheticalRemovals | None) -> tuple[BoolColumn, BoolColumn]:
+        """Returns two bool[len(rows)]: True if the node is in no domain, and True if its domain has too many pods.
 
-    def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> tuple[BoolColumn, BoolColumn]:
-        """Returns what `refuse` would return for each node after the node's own pods in `gone` have left.
-
-        The limit is not computed again. It could change only if the node's domain became the one with the fewest pods,
-        and such a domain accepts the pod under the old limit, too.
+        Each node is judged after its own pods in `gone` have left. The limit is not computed again. It could change
+        only if the node's domain became the one with the fewest pods, and such a domain accepts the pod under the old
+        limit, too.
         """
-        absent = self._pods.domain[rows] == ABSENT
+        domain = self._pods.domain[rows]
+        if gone is None:
+            return domain == ABSENT, (self._pods.pods > self._limit)[domain]
+        absent = domain == ABSENT
         return absent, ~absent & (self._pods.around(rows) - self._pods.removed(rows, gone) > self._limit)
 
 
@@ -220,16 +218,11 @@ def _counted(constraint: Constraint, namespace: str, table: Table) -> IntColumn:
 
 
 @dataclass(slots=True, eq=False)
-class _SpreadCheck(Check):
-    sees_pods = True
-
+class _SpreadCheck(PodsCheck):
     _spreads: Sequence[_ConstraintSpread]
 
-    def refuse(self, rows: Rows) -> Verdict:
-        return _verdict(spread.refuse(rows) for spread in self._spreads)
-
-    def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> Verdict:
-        return _verdict(spread.filter_with_pods_removed(rows, gone) for spread in self._spreads)
+    def verdict(self, rows: Rows, gone: HypotheticalRemovals | None) -> Verdict:
+        return _verdict(spread.refuse(rows, gone) for spread in self._spreads)
 
 
 def _verdict(refused: Iterable[tuple[BoolColumn, BoolColumn]]) -> Verdict:

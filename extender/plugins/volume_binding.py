@@ -24,7 +24,7 @@ from extender.framework.policy_fields import (
     points,
     score_by_utilization,
 )
-from extender.framework.queueing_hints import USED_CLAIMS, Interest, Interests, Reads, claim_of, uses_claim
+from extender.framework.queueing_hints import USED_CLAIMS, Interest, Interests, Reads, changes, claim_of, uses_claim
 from extender.framework.rules import Check, PerNode, RowCheck, RowScorer, Scorer, Scores, Verdict
 from extender.framework.status import Refusal, failed, unresolvable
 from extender.model.pod_volumes import ClaimUse
@@ -50,16 +50,6 @@ NOT_ENOUGH_SPACE = "node(s) did not have enough free storage"
 VOLUME_MISSING = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 
 
-def topologies_change(_pod: PodInfo, change: Change) -> bool:
-    """Returns True if the storage class is new or its allowed topologies changed."""
-    return change.old is None or change.old.allowed_topologies != change.new.allowed_topologies
-
-
-def migration_changes(_pod: PodInfo, change: Change) -> bool:
-    """Returns True if the CSINode is new, or the in-tree plugins that the node has migrated to CSI drivers changed."""
-    return change.old is None or change.old.migrated_plugins != change.new.migrated_plugins
-
-
 def capacity_ceases_to_matter(pod: PodInfo, change: Change) -> bool:
     """Returns True if the driver of an inline volume of the pod no longer reports storage capacity."""
     if not change.old.spec.storage_capacity or change.new.spec.storage_capacity:
@@ -81,11 +71,13 @@ def capacity_grows(_pod: PodInfo, change: Change) -> bool:
 
 INTERESTS = Interests(
     (
-        Interest(Resource.STORAGE_CLASS, _ADD_OR_UPDATE, topologies_change),
+        Interest(
+            Resource.STORAGE_CLASS, _ADD_OR_UPDATE, changes(lambda storage_class: storage_class.allowed_topologies)
+        ),
         Interest(Resource.PERSISTENT_VOLUME_CLAIM, _ADD_OR_UPDATE, uses_claim, USED_CLAIMS, claim_of),
         Interest(Resource.PERSISTENT_VOLUME, _ADD_OR_UPDATE),
         Interest(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL),
-        Interest(Resource.CSI_NODE, _ADD_OR_UPDATE, migration_changes),
+        Interest(Resource.CSI_NODE, _ADD_OR_UPDATE, changes(lambda csi_node: csi_node.migrated_plugins)),
         Interest(Resource.CSI_DRIVER, Action.UPDATE, capacity_ceases_to_matter, Reads(_inline_drivers)),
         Interest(Resource.CSI_STORAGE_CAPACITY, _ADD_OR_UPDATE, capacity_grows),
     )

@@ -5,7 +5,7 @@ Source: upstream plugin volumerestrictions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,12 +77,15 @@ class _VolumeRestrictionsCheck(Check):
         self._clashing = np.array(sorted(table.storage.usage.clashing(pod.mounts)), np.intp)
 
     def refuse(self, rows: Rows) -> Verdict:
-        hypothetical = self._sum((self._uses(info), row) for info, row in self._table.hypothetical.values())
+        hypothetical = self._sum(self._uses, self._table.hypothetical.values())
         return self._verdict(rows, self._clashes(), self._claims_in_use + hypothetical)
 
     def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> Verdict:
-        clashes = gone.sum_by_row((self, DISK_CONFLICT), self._clash, lambda: -self._clashes_of_nominated(gone))
-        uses = gone.sum_by_row((self, CLAIM_CONFLICT), self._uses_of_slots, lambda: -self._uses_of_nominated(gone))
+        nominated = gone.nominated.pairs
+        clashes = gone.sum_by_row(
+            (self, DISK_CONFLICT), self._clash, lambda: -self._sum(self._clashes_with, nominated())
+        )
+        uses = gone.sum_by_row((self, CLAIM_CONFLICT), self._uses_of_slots, lambda: -self._sum(self._uses, nominated()))
         return self._verdict(rows, self._clashes() - clashes, self._claims_in_use - uses)
 
     def _verdict(self, rows: Rows, clashes: IntColumn, claims_in_use: IntColumn) -> Verdict:
@@ -96,8 +99,8 @@ class _VolumeRestrictionsCheck(Check):
     def _clash(self, slots: Rows) -> IntColumn:
         return np.isin(slots, self._clashing).astype(np.int64)
 
-    def _clashes_of_nominated(self, gone: HypotheticalRemovals) -> IntColumn:
-        return self._sum((clash(self._pod.mounts, info.mounts), row) for info, row in gone.nominated.pairs())
+    def _clashes_with(self, info: PodInfo) -> int:
+        return clash(self._pod.mounts, info.mounts)
 
     def _uses_of_slots(self, slots: Rows) -> IntColumn:
         """Returns int64[len(slots)]: how many exclusive claims of the incoming pod are used by the pod in each slot.
@@ -109,16 +112,13 @@ class _VolumeRestrictionsCheck(Check):
         infos = self._table.pods.infos
         return np.array([self._uses(infos[slot]) if slot in users else 0 for slot in slots.tolist()], np.int64)
 
-    def _uses_of_nominated(self, gone: HypotheticalRemovals) -> IntColumn:
-        return self._sum((self._uses(info), row) for info, row in gone.nominated.pairs())
-
     def _uses(self, info: PodInfo | None) -> int:
         return sum(use.owner is None and use.name in self._exclusive for use in info.claims) if info else 0
 
-    def _sum(self, counts: Iterable[tuple[int, int]]) -> IntColumn:
+    def _sum(self, count: Callable[[PodInfo], int], pods: Iterable[tuple[PodInfo, int]]) -> IntColumn:
         total = np.zeros(self._table.nodes.capacity, np.int64)
-        for count, row in counts:
-            total[row] += count
+        for info, row in pods:
+            total[row] += count(info)
         return total
 
 

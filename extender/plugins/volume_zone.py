@@ -10,7 +10,7 @@ import numpy as np
 
 from extender.framework.cluster_events import Action, Change, Resource
 from extender.framework.plugin import Arguments, Plugin
-from extender.framework.queueing_hints import NAMED_CLAIMS, Interest, Interests, claim_of, names_claim
+from extender.framework.queueing_hints import NAMED_CLAIMS, Interest, Interests, changes, claim_of, names_claim
 from extender.framework.rules import Check, PerNode, Verdict
 from extender.framework.status import Refusal, unresolvable
 from extender.model.pod_volumes import BETA_REGION, BETA_ZONE, REGION, ZONE, ZONE_DELIMITER, ClaimUse
@@ -132,11 +132,6 @@ def class_waits(_pod: PodInfo, change: Change) -> bool:
     return mode == WAIT_FOR_FIRST_CONSUMER
 
 
-def zones_change(_pod: PodInfo, change: Change) -> bool:
-    """Returns True if the volume is new or its zones or regions changed."""
-    return change.old is None or _zones(change.old) != _zones(change.new)
-
-
 def _zones(volume: PersistentVolume) -> list[str | None]:
     return [volume.labels.get(key) for key in TOPOLOGY_LABELS]
 
@@ -150,7 +145,7 @@ PLUGIN = Plugin(
             Interest(Resource.STORAGE_CLASS, Action.ADD, class_waits),
             Interest(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL),
             Interest(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD | Action.UPDATE, names_claim, NAMED_CLAIMS, claim_of),
-            Interest(Resource.PERSISTENT_VOLUME, Action.ADD | Action.UPDATE, zones_change),
+            Interest(Resource.PERSISTENT_VOLUME, Action.ADD | Action.UPDATE, changes(_zones)),
         )
     ),
 )
