@@ -60,9 +60,9 @@ class AllocationFailure(NamedTuple):
             front. None if `text` is already complete.
     """
 
-    code: Code
     text: str
     claim: int | None = None
+    code: Code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
 
 
 class Devices:
@@ -187,7 +187,7 @@ class Allocations:
             for text, of_text in ((NOT_ALL, False), (INVALID_POOLS, True)):
                 failed = lacking[self._devices.plain_requests.invalid[lacking] == of_text]
                 if len(failed):
-                    self._outcome[failed] = self._failure(_lack(text))
+                    self._outcome[failed] = self._failure(AllocationFailure(text))
             numbers = numbers[~is_certain[numbers]]
         for number in numbers.tolist():
             self._outcome[number] = self._find(number, limit)
@@ -218,15 +218,15 @@ class Allocations:
     def _find(self, number: int, limit: NodeTimeLimit) -> int:
         views = self._devices.inventories.views[number]
         if gathering := self._devices.inventories.fault:
-            return self._failure(AllocationFailure(Code.ERROR, f"gather pool information: {gathering}"))
+            return self._failure(AllocationFailure(f"gather pool information: {gathering}", code=Code.ERROR))
         try:
             results = Allocator(self.claims, views, self._devices.allocated, limit).run()
         except AllocationError as fault:
             code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE if fault.of_node else Code.ERROR
-            return self._failure(AllocationFailure(code, fault.text, fault.claim))
+            return self._failure(AllocationFailure(fault.text, fault.claim, code))
         if results is None:
             text = INVALID_POOLS if any(view.invalid for view in views) else NOT_ALL
-            return self._failure(_lack(text))
+            return self._failure(AllocationFailure(text))
         self._results[number] = results
         return FITS
 
@@ -245,10 +245,6 @@ class Allocations:
             for place, alternative in enumerate(alternatives)
             if alternative in taken and alternative.is_alternative
         )
-
-
-def _lack(text: str) -> AllocationFailure:
-    return AllocationFailure(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, text)
 
 
 Codes = NDArray[np.int8]

@@ -126,10 +126,6 @@ class DeviceColumns:
         self._number = np.full(capacity, NO_DEVICES, np.intp)
         self._is_new = True
 
-    @property
-    def has_devices(self) -> bool:
-        return len(self.classes) > 1
-
     def layout_of(self, row: int) -> Layout | None:
         """Returns the slots of the node in this row; None if it has no devices."""
         return self._layouts.get(int(self._number[row]))

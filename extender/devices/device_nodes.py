@@ -14,6 +14,7 @@ Columns = tuple[NDArray[Any], ...]
 WHOLE = 1000
 """A whole device, in thousandths."""
 MOST_DEVICES = 16
+_COLUMNS = ("models", "cpu", "memory", "devices", "free", "free_cpu", "free_memory", "pods")
 _MOST_DERIVED = 4
 _MOST_TOUCHED = 1 << 16
 Ints = NDArray[np.int64]
@@ -97,34 +98,22 @@ class DeviceNodes:
         pods = np.zeros((len(cpu), MOST_DEVICES + 1), np.int64)
         return cls(models, cpu, memory, devices, free, cpu.copy(), memory.copy(), pods)
 
-    def take(self, rows: Ints) -> DeviceNodes:
+    def take(self, rows: Ints | slice) -> DeviceNodes:
         """Returns a copy of some rows. Their derived columns come from these nodes, as long as they do not change."""
-        return self._at(rows)
+        nodes = DeviceNodes(*(getattr(self, column)[rows] for column in _COLUMNS))
+        nodes._source = self, rows
+        return nodes
 
     def view(self, rows: Ints) -> DeviceNodes:
         """Returns some ascending rows for reading; without a copy if they follow each other."""
         first, last = int(rows[0]), int(rows[-1]) + 1
-        return self._at(slice(first, last) if last - first == len(rows) else rows)
-
-    def _at(self, index: Ints | slice) -> DeviceNodes:
-        return DeviceNodes(
-            self.models[index],
-            self.cpu[index],
-            self.memory[index],
-            self.devices[index],
-            self.free[index],
-            self.free_cpu[index],
-            self.free_memory[index],
-            self.pods[index],
-            _source=(self, index),
-        )
+        return self.take(slice(first, last) if last - first == len(rows) else rows)
 
     def read_only(self) -> DeviceNodes:
         """Returns these nodes for code that must not change them; writing to a column raises ValueError."""
-        nodes = self._at(slice(None))
-        for column in (nodes.models, nodes.cpu, nodes.memory, nodes.devices, nodes.free, nodes.free_cpu,
-                       nodes.free_memory, nodes.pods):  # fmt: skip
-            column.setflags(write=False)
+        nodes = self.take(slice(None))
+        for column in _COLUMNS:
+            getattr(nodes, column).setflags(write=False)
         return nodes
 
     def touch(self, *rows: int) -> None:

@@ -47,6 +47,7 @@ from extender.model.devices import (
 )
 from extender.model.meta import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from extender.model.pod import Pod
+from extender.model.selectors import Requirement, compile_requirement
 from extender.table import HypotheticalRemovals, PodInfo, Table, Trial
 from extender.table.labels import BoolColumn, Rows
 
@@ -196,17 +197,10 @@ def _both(term: NodeSelectorTerm, more: NodeSelectorTerm) -> NodeSelectorTerm:
 def _joined(
     first: list[NodeSelectorRequirement] | None, more: list[NodeSelectorRequirement] | None
 ) -> list[NodeSelectorRequirement] | None:
-    joined = list(first or ())
-    present = {_comparable(requirement) for requirement in joined}
-    for requirement in more or ():
-        if _comparable(requirement) not in present:
-            present.add(_comparable(requirement))
-            joined.append(requirement)
-    return joined or None
-
-
-def _comparable(requirement: NodeSelectorRequirement) -> tuple[str, str, frozenset[str]]:
-    return requirement.key, requirement.operator, frozenset(requirement.values or ())
+    joined: dict[Requirement, NodeSelectorRequirement] = {}
+    for requirement in (*(first or ()), *(more or ())):
+        joined.setdefault(compile_requirement(requirement), requirement)
+    return list(joined.values()) or None
 
 
 @dataclass(frozen=True, slots=True)

@@ -224,7 +224,6 @@ class _Policy:
     repeats = True
 
 
-@dataclass(frozen=True, slots=True)
 class FirstFit(_Policy):
     """Takes the first node that fits, and the first device that fits, as kube-scheduler's allocator does in a node.
 
@@ -237,7 +236,6 @@ class FirstFit(_Policy):
         return np.zeros_like(nodes.free)
 
 
-@dataclass(frozen=True, slots=True)
 class BestFit(_Policy):
     """Prefers the node with the least left over of CPU and devices.
 
@@ -255,7 +253,6 @@ class BestFit(_Policy):
         return truncated(100 * (1 - cpu / 2 - milli / 2))
 
 
-@dataclass(frozen=True, slots=True)
 class DotProd(_Policy):
     """Prefers the node whose free resources are least like what the pod asks for.
 
@@ -271,7 +268,6 @@ class DotProd(_Policy):
         return truncated(100 * (1 - (cpu + milli) / 2))
 
 
-@dataclass(frozen=True, slots=True)
 class GpuClustering(_Policy):
     """Puts pods that ask for devices in the same way (a share, one device, k devices) on the same nodes.
 
@@ -292,7 +288,6 @@ class GpuClustering(_Policy):
         return truncated(base + 25 * (_MOST_MILLI - nodes.free.sum(axis=1)) / _MOST_MILLI)
 
 
-@dataclass(frozen=True, slots=True)
 class GpuPacking(_Policy):
     """Fills devices in use first, then idle devices of nodes in use, and opens an idle node last.
 
@@ -314,7 +309,6 @@ class GpuPacking(_Policy):
         return np.where(idle == nodes.devices, np.maximum(33 - idle, idle), in_use)
 
 
-@dataclass(frozen=True, slots=True)
 class LeastAllocated(_Policy):
     """Prefers the node with the most CPU and memory left; kube-scheduler's default scores.
 

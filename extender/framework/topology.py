@@ -70,11 +70,15 @@ class DomainCounts:
         return removed
 
 
+def services_labels(pod: PodInfo, table: Table) -> dict[str, str]:
+    """Returns the labels by which the pod's services select it."""
+    services = table.services.selecting(pod.group)
+    return {key: value for service in services for key, value in (service.spec.selector or {}).items()}
+
+
 def default_selector(pod: PodInfo, table: Table) -> Selector:
     """Returns the combined selectors of the pod's services and controller; EVERYTHING if the pod has neither."""
-    labels: dict[str, str] = {}
-    for service in table.services.selecting(pod.group):
-        labels.update(service.spec.selector or {})
+    labels = services_labels(pod, table)
     owner = pod.pod.controller
     if owner is None:
         return selector_from_labels(labels) if labels else EVERYTHING

@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 from extender.framework.node_selectors import nodes_with_labels
 from extender.framework.rules import MAX_SCORE, Check, PodsCheck, RowCheck, RowScorer, Scorer, Scores, Verdict
 from extender.framework.status import unresolvable, unschedulable
-from extender.framework.topology import default_selector
+from extender.framework.topology import default_selector, services_labels
 from extender.model.meta import OwnerReference, Value
 from extender.model.node import Node
 from extender.model.pod import Container, Pod
 from extender.model.pod_volumes import AWS_EBS, MIGRATED_PLUGINS, CSIVolume
 from extender.model.quantity import amounts, nano
-from extender.model.selectors import EVERYTHING, NOTHING, Selector, selector_from_labels
+from extender.model.selectors import EVERYTHING, NOTHING, selector_from_labels
 from extender.table import HypotheticalRemovals, PodCountQuery, PodInfo, Table
 from extender.table.labels import ABSENT, BoolColumn, IntColumn, Rows
 from extender.table.node_columns import CPU, MEMORY
@@ -97,12 +97,8 @@ class CheckNodeCondition:
 
         def refuse(rows: Rows) -> Verdict:
             ids = facts.ids[rows]
-            reasons_by_id = {value_id: facts.values[value_id] for value_id in np.unique(ids).tolist()}
-            return [
-                (ids == value_id, unresolvable(self.name, *reasons))
-                for value_id, reasons in reasons_by_id.items()
-                if reasons
-            ]
+            troubles = ((value_id, facts.values[value_id]) for value_id in np.unique(ids).tolist())
+            return [(ids == value_id, unresolvable(self.name, *reasons)) for value_id, reasons in troubles if reasons]
 
         return RowCheck(refuse)
 
@@ -400,18 +396,12 @@ class SelectorSpread:
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
         if pod.pod.spec.topology_spread_constraints:
             return None
-        selector = _services_selector(pod, table) if self.services_only else default_selector(pod, table)
+        by_services = self.services_only
+        selector = selector_from_labels(services_labels(pod, table)) if by_services else default_selector(pod, table)
         counted = NOTHING if selector == EVERYTHING else selector
         return _SelectorSpreadScorer(
             PodCountQuery(frozenset((pod.pod.namespace,)), counted, terminating=False), table, rows
         )
-
-
-def _services_selector(pod: PodInfo, table: Table) -> Selector:
-    labels: dict[str, str] = {}
-    for service in table.services.selecting(pod.group):
-        labels.update(service.spec.selector or {})
-    return selector_from_labels(labels)
 
 
 class _SelectorSpreadScorer(Scorer):

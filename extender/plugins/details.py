@@ -115,12 +115,9 @@ def _node_affinity(pod: PodInfo, table: Table, rows: Rows, _reason: str) -> str:
     }
     required = required_node_selector(pod.pod)
     for term in (required.node_selector_terms or ()) if required else ():
-        for each in term.match_expressions or ():
-            alone = NodeSelectorTerm(match_expressions=[each])
-            met[f"affinity {requirement_text(each)}"] = nodes_in_term(alone, table, rows)
-        for each in term.match_fields or ():
-            alone = NodeSelectorTerm(match_fields=[each])
-            met[f"affinity {requirement_text(each)}"] = nodes_in_term(alone, table, rows)
+        alone = [(each, NodeSelectorTerm(match_expressions=[each])) for each in term.match_expressions or ()]
+        alone += [(each, NodeSelectorTerm(match_fields=[each])) for each in term.match_fields or ()]
+        met |= {f"affinity {requirement_text(each)}": nodes_in_term(only, table, rows) for each, only in alone}
     unmet = {demand: int(len(rows) - np.count_nonzero(nodes)) for demand, nodes in met.items()}
     return listed((f"{demand} not met {_on(nodes)}" for demand, nodes in unmet.items() if nodes), _MOST_LISTED)
 

@@ -134,7 +134,7 @@ class DeviceScoring:
 
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
         state = table.reader(_States).of(self)
-        if not state.columns.has_devices:
+        if len(state.columns.classes) == 1:  # no node has a device
             return None
         state.begin(pod)
         claims = pod_device_claims(pod, table)

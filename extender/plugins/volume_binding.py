@@ -35,7 +35,6 @@ from extender.table.labels import BoolColumn, Rows
 from extender.volumes.accessibility import NONE
 from extender.volumes.node_volumes import (
     NAME,
-    DynamicProvision,
     PodVolumeClaims,
     PodVolumes,
     StaticBinding,
@@ -218,24 +217,10 @@ class ClassUsage:
         self.capacity: Scores = np.zeros(rows, np.int64)
         self.counts: BoolColumn = np.zeros(rows, np.bool_)
 
-    def add_binding(self, binding: StaticBinding, here: BoolColumn) -> None:
-        """Adds a claim that would be bound to an existing volume, on the nodes where `here` is True.
-
-        The claim's size is added to `requested`, and the volume's size to `capacity`.
-        """
+    def add(self, claim: PersistentVolumeClaim, here: BoolColumn) -> None:
+        """Adds a claim on the nodes where `here` is True. The caller adds the capacity."""
         self.counts |= here
-        self.requested += np.where(here, units(binding.claim.requested_storage), 0)
-        self.capacity += np.where(here, binding.bytes, 0)
-
-    def add_provision(self, provision: DynamicProvision, here: BoolColumn, bytes_left: Scores) -> None:
-        """Adds a claim for which a volume would be provisioned, on the nodes where `here` is True.
-
-        The claim's size is added to `requested`. `bytes_left` replaces `capacity`, because all claims of a class share
-        one pool.
-        """
-        self.counts |= here
-        self.requested += np.where(here, units(provision.claim.requested_storage), 0)
-        self.capacity = np.where(here, bytes_left, self.capacity)
+        self.requested += np.where(here, units(claim.requested_storage), 0)
 
 
 def _usage_by_class(volumes: PodVolumes) -> Mapping[str, ClassUsage]:
@@ -248,12 +233,15 @@ def _usage_by_class(volumes: PodVolumes) -> Mapping[str, ClassUsage]:
     has_match = np.zeros(len(volumes.rows), np.bool_)
     for binding in volumes.static_bindings:
         for class_name, here in _nodes_by_class(binding).items():
-            usage[class_name].add_binding(binding, here)
+            usage[class_name].add(binding.claim, here)
+            usage[class_name].capacity += np.where(here, binding.bytes, 0)
         has_match |= binding.picked != NONE
     for provision in volumes.dynamic_provisions:
         if provision.bytes_left is not None:
-            here = provision.needed & ~has_match
-            usage[provision.claim.class_name].add_provision(provision, here, provision.bytes_left)
+            here, of_class = provision.needed & ~has_match, usage[provision.claim.class_name]
+            of_class.add(provision.claim, here)
+            # It replaces the capacity, because all claims of a class share one pool.
+            of_class.capacity = np.where(here, provision.bytes_left, of_class.capacity)
     return usage
 
 
