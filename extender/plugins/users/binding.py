@@ -174,13 +174,26 @@ class CustomCall(CustomRule):
         """The prefix of the rule's errors, in kube-scheduler's words."""
         return error_prefix(self.decorated.point, self.name)
 
-    def seconds(self, answer: object, point: str) -> float:
-        """Converts the function's answer to the number of seconds that the pod may wait.
+    def judge(self, pod: Pod, node: Node, permits: Permits, deadline: Deadline) -> float:
+        """Returns how many seconds the pod may wait, 0 if it need not; 0 also if the rule is left out, or ignored.
 
         Raises:
-            BindingFailed: the function rejected the pod.
-            TypeError: a rule of this extension point must not return such an answer.
+            BindingFailed: the function rejected the pod, raised an exception or returned a wrong answer.
+            RuleUnanswered: the function has not answered before the deadline, or could not be called.
         """
+        if self.is_left_out:
+            return 0.0
+        try:
+            return self._seconds(self.call(pod, node, permits, deadline))
+        except (RuleUnanswered, BindingFailed):
+            raise
+        except BaseException as error:
+            if self.ignores(error):
+                return 0.0
+            raise BindingFailed(self.failure_text(error, self.prefix)) from None
+
+    def _seconds(self, answer: object) -> float:
+        point = self.decorated.point
         if answer is None or answer is True:
             return 0.0
         if answer is False or isinstance(answer, str):
@@ -199,16 +212,7 @@ class CustomReserve(CustomCall):
     may_wait: bool
 
     def run(self, pod: Pod, node: Node, permits: Permits, deadline: Deadline) -> float:
-        if self.is_left_out:
-            return 0.0
-        try:
-            return self.seconds(self.call(pod, node, permits, deadline), PERMIT if self.may_wait else RESERVE)
-        except (RuleUnanswered, BindingFailed):
-            raise
-        except BaseException as error:
-            if self.ignores(error):
-                return 0.0
-            raise BindingFailed(self.failure_text(error, self.prefix)) from None
+        return self.judge(pod, node, permits, deadline)
 
     def unreserve(self, pod: Pod, node: Node, permits: Permits, deadline: Deadline) -> None:
         """Calls the function that undoes what the rule did, see ReserveRule.unreserve."""
@@ -226,18 +230,11 @@ class CustomPreBind(CustomCall):
     """A user's PreBind rule, with its name and arguments."""
 
     def run(self, pod: Pod, node: Node, permits: Permits) -> None:
-        if self.is_left_out:
-            return
         try:
-            self.seconds(self.call(pod, node, permits, self.host.begin()), PRE_BIND)
+            self.judge(pod, node, permits, self.host.begin())
         except RuleUnanswered as error:  # reported by `call`
             if not self.host.ignores_failures:
                 raise BindingFailed(f"{self.prefix}{error}") from None
-        except BindingFailed:
-            raise
-        except BaseException as error:
-            if not self.ignores(error):
-                raise BindingFailed(self.failure_text(error, self.prefix)) from None
 
 
 @dataclass(frozen=True, slots=True)
