@@ -1,7 +1,7 @@
 """Defines the operators of CEL, its conversions, and the functions of strings, lists, sets and optional values.
 
 The signature of a method is `receiver::name(parameters) result`; of a function, `name(parameters) result`. A and B mean
-any type.
+any type. A parameter may have one of several types, as in `int|uint`, and the last one may be left out, as in `int?`.
 
 Source: cel-go common/stdlib and ext; k8s.io/apiserver/pkg/cel/library/lists.go.
 """
@@ -249,8 +249,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
         for left in ("int", "uint", "double", "string", "bytes", "bool", *TIMES)
         for right in (("int", "uint", "double") if left in ("int", "uint", "double") else (left,))
     },
-    **{f"size({kind}) int": len for kind in ("string", "bytes", "list(A)", "map(A,B)")},
-    **{f"{kind}::size() int": len for kind in ("string", "bytes", "list(A)", "map(A,B)")},
+    "size(string|bytes|list(A)|map(A,B)) int": len,
+    "string|bytes|list(A)|map(A,B)::size() int": len,
     "type(A) type": lambda value: TypeName(type_name(value)),
     "dyn(A) dyn": _same,
     **{f"{kind}({kind}) {kind}": _same for kind in ("bool", "bytes", "double", "int", "string", "uint")},
@@ -259,8 +259,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
         or (text not in ("0", "f", "F", "false", "FALSE", "False") and fail("type conversion error"))
     ),
     "bytes(string) bytes": str.encode,
-    "double(int) double": float,
-    "double(uint) double": float,
+    "double(int|uint) double": float,
     "double(string) double": _double,
     "int(double) int": lambda number: _whole(number, INT64),
     "int(string) int": lambda text: _number(text, INT64),
@@ -277,23 +276,17 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "string::startsWith(string) bool": str.startswith,
     "string::endsWith(string) bool": str.endswith,
     "string::charAt(int) string": _char_at,
-    "string::indexOf(string) int": _index_of,
-    "string::indexOf(string, int) int": _index_of,
-    "string::lastIndexOf(string) int": _last_index_of,
-    "string::lastIndexOf(string, int) int": _last_index_of,
+    "string::indexOf(string, int?) int": _index_of,
+    "string::lastIndexOf(string, int?) int": _last_index_of,
     "string::lowerAscii() string": _ascii(str.lower),
     "string::upperAscii() string": _ascii(str.upper),
-    "string::replace(string, string) string": _replaced,
-    "string::replace(string, string, int) string": _replaced,
-    "string::split(string) list(string)": _split,
-    "string::split(string, int) list(string)": _split,
-    "string::substring(int) string": _substring,
-    "string::substring(int, int) string": _substring,
+    "string::replace(string, string, int?) string": _replaced,
+    "string::split(string, int?) list(string)": _split,
+    "string::substring(int, int?) string": _substring,
     "string::trim() string": str.strip,
     "string::format(list(dyn)) string": formatted,
     "strings.quote(string) string": lambda text: f'"{"".join(_QUOTED.get(mark, mark) for mark in text)}"',
-    "list(string)::join() string": _join,
-    "list(string)::join(string) string": _join,
+    "list(string)::join(string?) string": _join,
 }
 
 

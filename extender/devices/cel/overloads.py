@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from ipaddress import ip_address, ip_interface, ip_network
+from itertools import product
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, quote
 
@@ -114,10 +115,8 @@ _LIBRARIES: dict[str, Callable[..., Any]] = {
     "string::matches(string) bool": _with_regex(lambda pattern, text: pattern.find(text) is not None),
     "matches(string, string) bool": _with_regex(lambda pattern, text: pattern.find(text) is not None),
     "string::find(string) string": _with_regex(lambda pattern, text: pattern.find(text) or ""),
-    "string::findAll(string) list(string)": _with_regex(lambda pattern, text: pattern.find_all(text, -1)),
-    "string::findAll(string, int) list(string)": _with_regex(lambda pattern, text, n: pattern.find_all(text, n)),
-    "string(IP) string": str,
-    "string(CIDR) string": str,
+    "string::findAll(string, int?) list(string)": _with_regex(lambda pattern, text, n=-1: pattern.find_all(text, n)),
+    "string(IP|CIDR) string": str,
     "quantity(string) Quantity": lambda text: parsed("quantity", Quantity.parse(text)),
     "isQuantity(string) bool": lambda text: Quantity.parse(text) is not None,
     "sign(Quantity) int": lambda quantity: order(quantity.nanos, 0),
@@ -129,12 +128,10 @@ _LIBRARIES: dict[str, Callable[..., Any]] = {
         fail("cannot convert value to integer") if quantity.integer() is None else quantity.integer()
     ),
     "Quantity::isInteger() bool": lambda quantity: quantity.integer() is not None,
-    **{f"Quantity::add({kind}) Quantity": Quantity.plus for kind in ("Quantity", "int")},
-    **{f"Quantity::sub({kind}) Quantity": lambda left, right: left.plus(right, -1) for kind in ("Quantity", "int")},
-    "semver(string) Semver": lambda text: parsed("semver", Semver.parse(text)),
-    "semver(string, bool) Semver": lambda text, normalize: parsed("semver", Semver.parse(text, normalize)),
-    "isSemver(string) bool": lambda text: Semver.parse(text) is not None,
-    "isSemver(string, bool) bool": lambda text, normalize: Semver.parse(text, normalize) is not None,
+    "Quantity::add(Quantity|int) Quantity": Quantity.plus,
+    "Quantity::sub(Quantity|int) Quantity": lambda left, right: left.plus(right, -1),
+    "semver(string, bool?) Semver": lambda text, *normalize: parsed("semver", Semver.parse(text, *normalize)),
+    "isSemver(string, bool?) bool": lambda text, *normalize: Semver.parse(text, *normalize) is not None,
     "Semver::isGreaterThan(Semver) bool": operator.gt,
     "Semver::isLessThan(Semver) bool": operator.lt,
     "Semver::compareTo(Semver) int": order,
@@ -152,8 +149,8 @@ _LIBRARIES: dict[str, Callable[..., Any]] = {
     ),
     "cidr(string) CIDR": lambda text: parsed("network address", _cidr(text)),
     "isCIDR(string) bool": lambda text: _cidr(text) is not None,
-    **{f"CIDR::containsIP({kind}) bool": _contains_ip for kind in ("string", "IP")},
-    **{f"CIDR::containsCIDR({kind}) bool": _contains_cidr for kind in ("string", "CIDR")},
+    "CIDR::containsIP(string|IP) bool": _contains_ip,
+    "CIDR::containsCIDR(string|CIDR) bool": _contains_cidr,
     "CIDR::ip() IP": lambda network: network.ip,
     "CIDR::prefixLength() int": lambda network: network.network.prefixlen,
     "CIDR::masked() CIDR": lambda network: ip_interface(network.network),
@@ -168,11 +165,13 @@ _LIBRARIES: dict[str, Callable[..., Any]] = {
 }
 
 
-def _overload(signature: str, function: Callable[..., Any]) -> Overload:
+def _overloads(signature: str, function: Callable[..., Any]) -> Iterator[Overload]:
     match = _SIGNATURE.fullmatch(signature)
     assert match is not None, signature
-    parameters = tuple(filter(None, (match[1], *(match[3].split(", ")))))
-    return Overload(match[2], match[1] is not None, parameters, match[4], function)
+    parameters = list(filter(None, (match[1], *(match[3].split(", ")))))
+    for form in (parameters[:-1], parameters) if match[3].endswith("?") else (parameters,):
+        for kinds in product(*(parameter.removesuffix("?").split("|") for parameter in form)):
+            yield Overload(match[2], match[1] is not None, kinds, match[4], function)
 
 
 OVERLOADS: dict[tuple[str, bool], list[Overload]] = {}
@@ -183,8 +182,8 @@ for _signature, _implementation in {
     **FORMAT_FUNCTIONS,
     **_LIBRARIES,
 }.items():
-    _each = _overload(_signature, _implementation)
-    OVERLOADS.setdefault((_each.name, _each.method), []).append(_each)
+    for _each in _overloads(_signature, _implementation):
+        OVERLOADS.setdefault((_each.name, _each.method), []).append(_each)
 
 
 MAX_STEPS = 5_000_000  # of one call, at most a tenth of a second

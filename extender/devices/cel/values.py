@@ -420,8 +420,7 @@ TIME_FUNCTIONS: dict[str, Callable[..., Any]] = {
     f"+({_D}, {_T}) {_T}": lambda left, right: _at(left.nanos + right.nanos, right.offset_seconds),
     f"-({_T}, {_D}) {_T}": lambda left, right: _at(left.nanos - right.nanos, left.offset_seconds),
     f"-({_T}, {_T}) {_D}": lambda left, right: Duration(_in_range(left.nanos - right.nanos)),
-    **{f"{_T}::{name}() int": _part(part) for name, part in _PARTS.items()},
-    **{f"{_T}::{name}(string) int": _part(part) for name, part in _PARTS.items()},
+    **{f"{_T}::{name}(string?) int": _part(part) for name, part in _PARTS.items()},
     **{
         f"{_D}::{name}() int": lambda value, unit=unit: _truncated(value, unit)
         for name, unit in (
