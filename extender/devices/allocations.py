@@ -39,7 +39,7 @@ from extender.model.devices import DeviceClass, ResourceClaim
 from extender.model.quantity import INT64_MAX, NANO, nano
 from extender.runtime.clock import NO_DEADLINE, Deadline
 from extender.table import Table
-from extender.table.filing import kept
+from extender.table.filing import Numbers, kept
 from extender.table.journal import BEGINNING, Cursor, Journal
 from extender.table.labels import BoolColumn, IntColumn, Rows
 
@@ -139,8 +139,8 @@ class Allocations:
     """
 
     def __init__(self, claims: ClaimsToAllocate, devices: Devices, journal: Journal) -> None:
-        self.failures: list[AllocationFailure] = []
-        self._index_of: dict[AllocationFailure, int] = {}
+        self._failures: Numbers[AllocationFailure] = Numbers()
+        self.failures = self._failures.values
         self.claims = claims
         self._plain = plain_request(claims)
         self._devices = devices
@@ -187,7 +187,7 @@ class Allocations:
             for text, of_text in ((NOT_ALL, False), (INVALID_POOLS, True)):
                 failed = lacking[self._devices.plain_requests.invalid[lacking] == of_text]
                 if len(failed):
-                    self._outcome[failed] = self._failure(AllocationFailure(text))
+                    self._outcome[failed] = self._failures.of(AllocationFailure(text))
             numbers = numbers[~is_certain[numbers]]
         for number in numbers.tolist():
             self._outcome[number] = self._find(number, limit)
@@ -218,23 +218,17 @@ class Allocations:
     def _find(self, number: int, limit: NodeTimeLimit) -> int:
         views = self._devices.inventories.views[number]
         if gathering := self._devices.inventories.fault:
-            return self._failure(AllocationFailure(f"gather pool information: {gathering}", code=Code.ERROR))
+            return self._failures.of(AllocationFailure(f"gather pool information: {gathering}", code=Code.ERROR))
         try:
             results = Allocator(self.claims, views, self._devices.allocated, limit).run()
         except AllocationError as fault:
             code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE if fault.of_node else Code.ERROR
-            return self._failure(AllocationFailure(fault.text, fault.claim, code))
+            return self._failures.of(AllocationFailure(fault.text, fault.claim, code))
         if results is None:
             text = INVALID_POOLS if any(view.invalid for view in views) else NOT_ALL
-            return self._failure(AllocationFailure(text))
+            return self._failures.of(AllocationFailure(text))
         self._results[number] = results
         return FITS
-
-    def _failure(self, failure: AllocationFailure) -> int:
-        index = self._index_of.setdefault(failure, len(self.failures))
-        if index == len(self.failures):
-            self.failures.append(failure)
-        return index
 
     def _score(self, results: DeviceResults) -> int:
         taken = {result.request for of_claim in results for result in of_claim}

@@ -38,6 +38,20 @@ def drop_empty(collections: MutableMapping[K, Any], key: K) -> None:
         del collections[key]
 
 
+class Numbers(Generic[V]):
+    """Gives each distinct value a number, which is its index in `values`."""
+
+    def __init__(self, values: Iterable[V] = ()) -> None:
+        self.values = list(values)
+        self._number_of = {value: number for number, value in enumerate(self.values)}
+
+    def of(self, value: V) -> int:
+        number = self._number_of.setdefault(value, len(self.values))
+        if number == len(self.values):
+            self.values.append(value)
+        return number
+
+
 class ShrinkingDict(dict[K, V]):
     """A dict that releases memory after most of its keys are deleted. Python's dict never does this."""
 

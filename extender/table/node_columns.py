@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from extender.model.node import Node, Taint
 from extender.model.quantity import INT64_MAX, amounts
 from extender.model.requests import is_counted
+from extender.table.filing import Numbers
 from extender.table.journal import NODES, RESOURCES, TOPOLOGY, Cursor, Journal
 from extender.table.labels import LabelColumns, RowIndex, Rows
 from extender.table.podinfo import Footprint
@@ -85,8 +86,8 @@ class FactColumn(Generic[F]):
     def __init__(self, fact: Callable[[Node], F], journal: Journal) -> None:
         self.fact = fact
         self.ids = np.zeros(0, np.intp)
-        self.values: list[F] = []
-        self._id_of: dict[F, int] = {}
+        self._numbers: Numbers[F] = Numbers()
+        self.values = self._numbers.values
         self._changed_rows = Cursor(journal, NODES)
 
     def refresh(self, objects: Sequence[Node | None], capacity: int) -> None:
@@ -96,14 +97,7 @@ class FactColumn(Generic[F]):
         for row in range(len(objects)) if changed is None else changed:
             node = objects[row]
             if node is not None:
-                self.ids[row] = self._intern(self.fact(node))
-
-    def _intern(self, value: F) -> int:
-        number = self._id_of.get(value)
-        if number is None:
-            number = self._id_of[value] = len(self.values)
-            self.values.append(value)
-        return number
+                self.ids[row] = self._numbers.of(self.fact(node))
 
 
 class Image(NamedTuple):
@@ -203,13 +197,13 @@ class NodeColumns:
         self.offer_changes = 0
         self.largest_amount = 0
         self.taint_set = np.zeros(_FIRST_CAPACITY, np.intp)
-        self.taint_sets: list[tuple[Taint, ...]] = [()]
+        self._taints: Numbers[tuple[Taint, ...]] = Numbers([()])
+        self.taint_sets = self._taints.values
         self.unschedulable = np.zeros(_FIRST_CAPACITY, np.bool_)
         self.cordoned = 0
         self.present = np.zeros(_FIRST_CAPACITY, np.bool_)
         self.labels = LabelColumns(_FIRST_CAPACITY)
         self.images: dict[str, Image] = {}
-        self._taint_set_ids: dict[tuple[Taint, ...], int] = {(): 0}
         self._free: list[int] = []
         self._rows: Rows | None = None
         self._index: NameIndex | None = None
@@ -299,7 +293,7 @@ class NodeColumns:
         if old is None or old.allocatable != node.allocatable:
             self._write_allocatable(row, old, node)
         if old is None or old.taints != node.taints:
-            self.taint_set[row] = self._intern_taints(tuple(node.taints))
+            self.taint_set[row] = self._taints.of(tuple(node.taints))
         self._set_unschedulable(row, bool(node.spec.unschedulable))
         self.labels.write(row, old.labels if old else {}, node.labels)
         if old is None or old.status.images != node.status.images:
@@ -369,13 +363,6 @@ class NodeColumns:
             more = ((0, max(missing, len(self.requested) // 4)), (0, 0))
             self.allocatable = np.pad(self.allocatable, more)
             self.requested = np.pad(self.requested, more)
-
-    def _intern_taints(self, taints: tuple[Taint, ...]) -> int:
-        taint_set = self._taint_set_ids.get(taints)
-        if taint_set is None:
-            taint_set = self._taint_set_ids[taints] = len(self.taint_sets)
-            self.taint_sets.append(taints)
-        return taint_set
 
     def _write_images(self, row: int, old: Node | None, new: Node | None) -> None:
         before, after = image_sizes(old), image_sizes(new)

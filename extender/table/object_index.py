@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, Mapping
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from extender.model.meta import Object
 from extender.model.selectors import NOTHING, Selector, compile_selector, selector_from_labels
@@ -11,6 +11,9 @@ from extender.model.workloads import Namespace, PodDisruptionBudget, Service
 from extender.table.journal import Cursor, Journal
 from extender.table.labels import SelectorIndex
 from extender.table.podinfo import Group
+
+if TYPE_CHECKING:
+    from extender.table.table import Table
 
 T = TypeVar("T", bound=Object)
 
@@ -85,35 +88,28 @@ class Namespaces:
 
 
 class Budgets:
-    """Indexes the PodDisruptionBudgets by selector. The index is rebuilt after any of them has changed.
+    """Indexes the PodDisruptionBudgets of a table by selector.
 
-    `every_protects`: True if a budget with an empty selector covers pods, and a pod without labels can be covered
-    (`Behaviours.every_budget_protects`).
+    A budget with an empty selector covers pods, and a pod without labels can be covered, only with
+    `Behaviours.every_budget_protects`.
     """
 
-    def __init__(self, objects: Objects, journal: Journal, *, every_protects: bool = False) -> None:
-        self._every_protects = every_protects
-        self._objects = objects
-        self._changes = Cursor(journal, PodDisruptionBudget.__name__)
+    def __init__(self, table: Table) -> None:
+        self._every_protects = table.features.behaviours.every_budget_protects
         self._by_selector: SelectorIndex[tuple[str, Selector]] = SelectorIndex()
+        for key, budget in table.objects.all(PodDisruptionBudget).items():
+            selector = compile_selector(budget.spec.selector)
+            if selector.requirements or (self._every_protects and selector != NOTHING):
+                self._by_selector.add(selector, (key, selector))
 
     def covering(self, group: Group) -> Iterator[str]:
         """Yields the keys of the budgets that cover pods with this namespace and these labels, in any order."""
-        if self._changes.advance():
-            self._rebuild()
         if not group.labels and not self._every_protects:
             return
         labels = group.mapping
         for key, selector in self._by_selector.candidates(group.labels):
             if key.partition("/")[0] == group.namespace and selector.matches(labels):
                 yield key
-
-    def _rebuild(self) -> None:
-        self._by_selector = SelectorIndex()
-        for key, budget in self._objects.all(PodDisruptionBudget).items():
-            selector = compile_selector(budget.spec.selector)
-            if selector.requirements or (self._every_protects and selector != NOTHING):
-                self._by_selector.add(selector, (key, selector))
 
 
 class Services:

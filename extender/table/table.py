@@ -19,7 +19,7 @@ from extender.model.meta import Object
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.model.storage import PersistentVolume
-from extender.model.workloads import Service
+from extender.model.workloads import PodDisruptionBudget, Service
 from extender.runtime.clock import NO_DEADLINE, Deadline
 from extender.table.features import DEFAULT_FEATURES, FeatureGates
 from extender.table.journal import Cursor, Journal
@@ -57,7 +57,6 @@ class Table:
         self.ports = PortColumns()
         self.objects = Objects(self.journal)
         self.storage = Storage(self.nodes, self.pods, self.objects, self.journal)
-        self.budgets = Budgets(self.objects, self.journal, every_protects=features.behaviours.every_budget_protects)
         self.namespaces = Namespaces(self.objects, self.journal)
         self.services = Services()
         self._readers: dict[Callable[[Table], Any], Any] = {}
@@ -181,6 +180,11 @@ class Table:
         current: R = make(self) if cursor.advance() else value
         self._derived[make] = cursor, current
         return current
+
+    @property
+    def budgets(self) -> Budgets:
+        """The PodDisruptionBudgets, indexed again after any of them has changed."""
+        return self.derived(Budgets, PodDisruptionBudget.__name__)
 
     def infos(self, rows: Rows) -> list[NodeInfo]:
         """Returns the node on each row with its pods and totals."""
