@@ -8,33 +8,8 @@ from typing import TypeVar
 
 import msgspec
 
-from extender.model import controllers
-from extender.model.devices import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from extender.model import controllers, devices, node, pod, pod_groups, storage, workloads
 from extender.model.meta import CustomObject, Object, custom_type
-from extender.model.node import Node
-from extender.model.pod import Pod
-from extender.model.pod_groups import CompositePodGroup, PodGroup
-from extender.model.storage import (
-    CSIDriver,
-    CSINode,
-    CSIStorageCapacity,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    StorageClass,
-    VolumeAttachment,
-)
-from extender.model.workloads import (
-    LimitRange,
-    Namespace,
-    PodDisruptionBudget,
-    PriorityClass,
-    ReplicaSet,
-    ReplicationController,
-    ResourceQuota,
-    RuntimeClass,
-    Service,
-    StatefulSet,
-)
 
 T = TypeVar("T", bound=CustomObject)
 
@@ -79,67 +54,66 @@ class Kind:
 
 
 _ALL = (
-    Kind(Node, "v1", "nodes", namespaced=False),
-    Kind(Pod, "v1", "pods"),
-    Kind(Namespace, "v1", "namespaces", namespaced=False),
-    Kind(Service, "v1", "services"),
-    Kind(ReplicationController, "v1", "replicationcontrollers"),
-    Kind(ReplicaSet, "apps/v1", "replicasets"),
-    Kind(StatefulSet, "apps/v1", "statefulsets"),
-    Kind(PodDisruptionBudget, "policy/v1", "poddisruptionbudgets"),
-    Kind(PriorityClass, "scheduling.k8s.io/v1", "priorityclasses", namespaced=False),
-    Kind(PodGroup, "scheduling.k8s.io/v1beta1", "podgroups", optional=True),
+    Kind(node.Node, "v1", "nodes", namespaced=False),
+    Kind(pod.Pod, "v1", "pods"),
+    Kind(workloads.Namespace, "v1", "namespaces", namespaced=False),
+    Kind(workloads.Service, "v1", "services"),
+    Kind(workloads.ReplicationController, "v1", "replicationcontrollers"),
+    Kind(workloads.ReplicaSet, "apps/v1", "replicasets"),
+    Kind(workloads.StatefulSet, "apps/v1", "statefulsets"),
+    Kind(workloads.PodDisruptionBudget, "policy/v1", "poddisruptionbudgets"),
+    Kind(workloads.PriorityClass, "scheduling.k8s.io/v1", "priorityclasses", namespaced=False),
+    Kind(pod_groups.PodGroup, "scheduling.k8s.io/v1beta1", "podgroups", optional=True),
     Kind(
-        CompositePodGroup,
+        pod_groups.CompositePodGroup,
         "scheduling.k8s.io/v1beta1",
         "compositepodgroups",
         optional=True,
         older="scheduling.k8s.io/v1alpha3",
     ),
-    Kind(PersistentVolume, "v1", "persistentvolumes", namespaced=False),
-    Kind(PersistentVolumeClaim, "v1", "persistentvolumeclaims"),
-    Kind(StorageClass, "storage.k8s.io/v1", "storageclasses", namespaced=False),
-    Kind(CSINode, "storage.k8s.io/v1", "csinodes", namespaced=False),
-    Kind(CSIDriver, "storage.k8s.io/v1", "csidrivers", namespaced=False),
-    Kind(CSIStorageCapacity, "storage.k8s.io/v1", "csistoragecapacities"),
-    Kind(VolumeAttachment, "storage.k8s.io/v1", "volumeattachments", namespaced=False),
-    Kind(DeviceClass, "resource.k8s.io/v1", "deviceclasses", namespaced=False),
-    Kind(DeviceTaintRule, "resource.k8s.io/v1", "devicetaintrules", namespaced=False),
-    Kind(ResourceClaim, "resource.k8s.io/v1", "resourceclaims"),
-    Kind(ResourceClaimTemplate, "resource.k8s.io/v1", "resourceclaimtemplates"),
-    Kind(ResourceSlice, "resource.k8s.io/v1", "resourceslices", namespaced=False),
+    Kind(storage.PersistentVolume, "v1", "persistentvolumes", namespaced=False),
+    Kind(storage.PersistentVolumeClaim, "v1", "persistentvolumeclaims"),
+    Kind(storage.StorageClass, "storage.k8s.io/v1", "storageclasses", namespaced=False),
+    Kind(storage.CSINode, "storage.k8s.io/v1", "csinodes", namespaced=False),
+    Kind(storage.CSIDriver, "storage.k8s.io/v1", "csidrivers", namespaced=False),
+    Kind(storage.CSIStorageCapacity, "storage.k8s.io/v1", "csistoragecapacities"),
+    Kind(storage.VolumeAttachment, "storage.k8s.io/v1", "volumeattachments", namespaced=False),
+    Kind(devices.DeviceClass, "resource.k8s.io/v1", "deviceclasses", namespaced=False),
+    Kind(devices.DeviceTaintRule, "resource.k8s.io/v1", "devicetaintrules", namespaced=False),
+    Kind(devices.ResourceClaim, "resource.k8s.io/v1", "resourceclaims"),
+    Kind(devices.ResourceClaimTemplate, "resource.k8s.io/v1", "resourceclaimtemplates"),
+    Kind(devices.ResourceSlice, "resource.k8s.io/v1", "resourceslices", namespaced=False),
 )
 
-KINDS: Mapping[str, Kind] = {kind.name: kind for kind in _ALL}
 
-COSCHEDULING_POD_GROUPS = Kind(PodGroup, "scheduling.x-k8s.io/v1alpha1", "podgroups")
+def _by_name(*kinds: Kind) -> Mapping[str, Kind]:
+    return {kind.name: kind for kind in kinds}
+
+
+KINDS = _by_name(*_ALL)
+
+COSCHEDULING_POD_GROUPS = Kind(pod_groups.PodGroup, "scheduling.x-k8s.io/v1alpha1", "podgroups")
 """The PodGroups of the coscheduling plugin. A webhook may read these instead of Kubernetes' PodGroups."""
 
 # Only offline commands about future pods read these kinds. They are not watched.
-ADMISSION_KINDS: Mapping[str, Kind] = {
-    kind.name: kind
-    for kind in (
-        Kind(LimitRange, "v1", "limitranges"),
-        Kind(ResourceQuota, "v1", "resourcequotas"),
-        Kind(RuntimeClass, "node.k8s.io/v1", "runtimeclasses", namespaced=False),
-    )
-}
+ADMISSION_KINDS = _by_name(
+    Kind(workloads.LimitRange, "v1", "limitranges"),
+    Kind(workloads.ResourceQuota, "v1", "resourcequotas"),
+    Kind(workloads.RuntimeClass, "node.k8s.io/v1", "runtimeclasses", namespaced=False),
+)
 
 OFFLINE_KINDS: Mapping[str, Kind] = {
     **KINDS,
     **ADMISSION_KINDS,
-    **{
-        kind.name: kind
-        for kind in (
-            Kind(controllers.Pod, "v1", "pods"),
-            Kind(controllers.ReplicationController, "v1", "replicationcontrollers"),
-            Kind(controllers.Deployment, "apps/v1", "deployments"),
-            Kind(controllers.ReplicaSet, "apps/v1", "replicasets"),
-            Kind(controllers.StatefulSet, "apps/v1", "statefulsets"),
-            Kind(controllers.DaemonSet, "apps/v1", "daemonsets"),
-            Kind(controllers.Job, "batch/v1", "jobs"),
-        )
-    },
+    **_by_name(
+        Kind(controllers.Pod, "v1", "pods"),
+        Kind(controllers.ReplicationController, "v1", "replicationcontrollers"),
+        Kind(controllers.Deployment, "apps/v1", "deployments"),
+        Kind(controllers.ReplicaSet, "apps/v1", "replicasets"),
+        Kind(controllers.StatefulSet, "apps/v1", "statefulsets"),
+        Kind(controllers.DaemonSet, "apps/v1", "daemonsets"),
+        Kind(controllers.Job, "batch/v1", "jobs"),
+    ),
 }
 """The kinds that offline commands read: with pod templates, and with the times of pods' conditions."""
 

@@ -18,29 +18,17 @@ from extender.devices.inventory import PoolDevice
 from extender.devices.pod_claims import PodDeviceClaims, pod_device_claims
 from extender.framework.node_selectors import nodes_in_term, nodes_with_labels, required_node_selector
 from extender.framework.topology import summed_by_domain
+from extender.model import storage
 from extender.model.devices import DeviceClass
 from extender.model.meta import NodeSelector, NodeSelectorTerm
 from extender.model.node import NO_EXECUTE, NO_SCHEDULE, untolerated
 from extender.model.pod_volumes import clash
 from extender.model.quantity import units
 from extender.model.selectors import requirement_text, term_text
-from extender.model.storage import (
-    READ_WRITE_ONCE_POD,
-    CSIStorageCapacity,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    StorageClass,
-)
 from extender.plugins import node_volume_limits, volume_binding, volume_restrictions, volume_zone
+from extender.plugins import pod_topology_spread as spread
 from extender.plugins.inter_pod_affinity import pods_by_domain, query_for
 from extender.plugins.node_resources_fit import NAME as FIT
-from extender.plugins.pod_topology_spread import (
-    DO_NOT_SCHEDULE,
-    SYSTEM_DEFAULTS,
-    constraints_of,
-    nodes_counted,
-    nodes_with_all_keys,
-)
 from extender.runtime.text import counted, distinguishable, listed, rounded
 from extender.table import PodInfo, Table
 from extender.table.labels import ABSENT, Rows
@@ -145,12 +133,12 @@ def _ports(pod: PodInfo, table: Table, rows: Rows, _reason: str) -> str:
 
 
 def _spread(pod: PodInfo, table: Table, _rows: Rows, reason: str) -> str:
-    constraints = constraints_of(pod, table, DO_NOT_SCHEDULE, SYSTEM_DEFAULTS)
+    constraints = spread.constraints_of(pod, table, spread.DO_NOT_SCHEDULE, spread.SYSTEM_DEFAULTS)
     if not constraints:
         return ""
     if "missing required label" in reason:
         return f"no label {listed(dict.fromkeys(each.topology_key for each in constraints))}"
-    eligible = nodes_counted(constraints, pod.pod, table, nodes_with_all_keys(constraints, table))
+    eligible = spread.nodes_counted(constraints, pod.pod, table, spread.nodes_with_all_keys(constraints, table))
     texts = []
     for constraint in constraints:
         column = table.nodes.labels[constraint.topology_key]
@@ -221,11 +209,10 @@ def _volume_limits(pod: PodInfo, table: Table, rows: Rows, reason: str) -> str:
     """Returns, for each driver that refuses, the node with the most room: how many volumes it has and may have."""
     if reason not in node_volume_limits.REFUSAL.reasons:
         return ""
-    storage = table.storage
     texts = []
     for driver, volumes in sorted(attachable_volumes(pod, table).by_driver.items()):
-        attached = storage.attachments.counted(driver)[rows]
-        limit = storage.csi_nodes.limit(driver)[rows]
+        attached = table.storage.attachments.counted(driver)[rows]
+        limit = table.storage.csi_nodes.limit(driver)[rows]
         added = node_volume_limits.not_attached(volumes, table, rows)
         short = attached + added - limit
         full = np.flatnonzero((added > 0) & (short > 0))
@@ -259,16 +246,16 @@ def _volumes(pod: PodInfo, table: Table, rows: Rows, reason: str) -> str:
     )
 
 
-def _claims(pod: PodInfo, table: Table) -> Iterator[PersistentVolumeClaim]:
+def _claims(pod: PodInfo, table: Table) -> Iterator[storage.PersistentVolumeClaim]:
     """Yields the existing claims of the pod's volumes, also those of its ephemeral volumes."""
     for use in pod.claims:
-        claim = table.objects.get(PersistentVolumeClaim, use.key)
+        claim = table.objects.get(storage.PersistentVolumeClaim, use.key)
         if claim is not None:
             yield claim
 
 
-def _volume(claim: PersistentVolumeClaim, table: Table) -> PersistentVolume | None:
-    return table.objects.get(PersistentVolume, claim.spec.volume_name)
+def _volume(claim: storage.PersistentVolumeClaim, table: Table) -> storage.PersistentVolume | None:
+    return table.objects.get(storage.PersistentVolume, claim.spec.volume_name)
 
 
 def _node_selector_text(selector: NodeSelector | None) -> str:
@@ -279,7 +266,7 @@ def _node_selector_text(selector: NodeSelector | None) -> str:
     return " or ".join(terms)
 
 
-def _unbound_text(claim: PersistentVolumeClaim, table: Table) -> str:
+def _unbound_text(claim: storage.PersistentVolumeClaim, table: Table) -> str:
     if claim.selected_node is not None:
         return f"the volume of claim {claim.name} is being provisioned for node {claim.selected_node}"
     free = counted(len(table.storage.unbound.free(claim.class_name)), "free volume")
@@ -287,7 +274,7 @@ def _unbound_text(claim: PersistentVolumeClaim, table: Table) -> str:
     text = (
         f"claim {claim.name} requests {size}; StorageClass {claim.class_name} has {free}, none of which suits it here"
     )
-    storage_class = table.objects.get(StorageClass, claim.class_name)
+    storage_class = table.objects.get(storage.StorageClass, claim.class_name)
     if storage_class is None or not storage_class.provisions:
         return f"{text}, and provisions no new ones"
     allowed = " or ".join(
@@ -297,11 +284,11 @@ def _unbound_text(claim: PersistentVolumeClaim, table: Table) -> str:
     return f"{text}, and provisions new ones only on nodes with {allowed}"
 
 
-def _capacity_text(claim: PersistentVolumeClaim, table: Table, rows: Rows) -> str:
+def _capacity_text(claim: storage.PersistentVolumeClaim, table: Table, rows: Rows) -> str:
     """Returns the requested size, and the largest volume that the storage pools of these nodes can take."""
     limits = [
         pool.volume_limit
-        for pool in table.objects.all(CSIStorageCapacity).values()
+        for pool in table.objects.all(storage.CSIStorageCapacity).values()
         if pool.storage_class_name == claim.class_name
         and pool.volume_limit is not None
         and pool.node_topology is not None
@@ -329,7 +316,9 @@ def _volume_zones(pod: PodInfo, table: Table, _rows: Rows, reason: str) -> str:
 def _volumes_in_use(pod: PodInfo, table: Table, rows: Rows, reason: str) -> str:
     """Returns the pods that use a disk or a ReadWriteOncePod claim that the pod needs for itself."""
     if reason in volume_restrictions.CLAIM_CONFLICT.reasons:
-        exclusive = [claim for claim in _claims(pod, table) if READ_WRITE_ONCE_POD in (claim.spec.access_modes or ())]
+        exclusive = [
+            claim for claim in _claims(pod, table) if storage.READ_WRITE_ONCE_POD in (claim.spec.access_modes or ())
+        ]
         users = (
             (claim, table.pods.at(np.array(sorted(table.storage.usage.users(claim.key)), np.intp)))
             for claim in exclusive

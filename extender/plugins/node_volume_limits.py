@@ -21,7 +21,7 @@ from extender.model.storage import CSIDriver, CSINode
 from extender.table import HypotheticalRemovals, PodInfo, Table
 from extender.table.csi import MissingClaim
 from extender.table.labels import BoolColumn, IntColumn, Rows
-from extender.volumes.node_volumes import AttachableVolumes, attachable_volumes, claim_not_found
+from extender.volumes.node_volumes import CLAIM, AttachableVolumes, attachable_volumes, not_found
 
 NAME = "NodeVolumeLimits"
 REFUSAL = unschedulable(NAME, "node(s) exceed max volume count")
@@ -110,7 +110,7 @@ def _must_be_installed(driver: str, table: Table) -> bool:
 
 def _refusal(cause: Fault | MissingClaim) -> Refusal:
     if isinstance(cause, MissingClaim):
-        return unresolvable(NAME, f"looking up PVC {cause.use.key}: {claim_not_found(cause.use.name)}")
+        return unresolvable(NAME, f"looking up PVC {cause.use.key}: {not_found(CLAIM, cause.use.name)}")
     return failed(NAME, f'running "{NAME}" filter plugin: {cause.message}')
 
 

@@ -27,7 +27,7 @@ from extender.model.pod_volumes import ClaimUse, clash
 from extender.model.storage import READ_WRITE_ONCE_POD, PersistentVolumeClaim
 from extender.table import HypotheticalRemovals, PodInfo, Table
 from extender.table.labels import BoolColumn, IntColumn, Rows
-from extender.volumes.node_volumes import claim_not_found
+from extender.volumes.node_volumes import CLAIM, not_found
 
 NAME = "VolumeRestrictions"
 DISK_CONFLICT = unschedulable(NAME, "node(s) had no available disk")
@@ -55,7 +55,7 @@ class VolumeRestrictions(PerNode):
                 continue
             claim = table.objects.get(PersistentVolumeClaim, use.key)
             if claim is None:
-                return unresolvable(NAME, claim_not_found(use.name))
+                return unresolvable(NAME, not_found(CLAIM, use.name))
             if READ_WRITE_ONCE_POD in (claim.spec.access_modes or ()):
                 exclusive.append(use)
         in_use = {use.key for use in exclusive if _in_use(use.key, table)}

@@ -17,7 +17,7 @@ from extender.model.pod_volumes import BETA_REGION, BETA_ZONE, REGION, ZONE, ZON
 from extender.model.storage import WAIT_FOR_FIRST_CONSUMER, PersistentVolume, PersistentVolumeClaim, StorageClass
 from extender.table import PodInfo, Table
 from extender.table.labels import ABSENT, BoolColumn, Rows
-from extender.volumes.node_volumes import claim_not_found, class_not_found, volume_not_found
+from extender.volumes.node_volumes import CLAIM, not_found
 
 NAME = "VolumeZone"
 REFUSAL = unresolvable(NAME, "node(s) had no available volume zone")
@@ -97,11 +97,12 @@ def _volume(use: ClaimUse, table: Table) -> PersistentVolume | Refusal | None:
         return unresolvable(NAME, "PersistentVolumeClaim had no name")
     claim = table.objects.get(PersistentVolumeClaim, use.key)
     if claim is None:
-        return unresolvable(NAME, claim_not_found(use.name))
+        return unresolvable(NAME, not_found(CLAIM, use.name))
     if not claim.spec.volume_name:
         return _unbound(claim, table)
     volume = table.objects.get(PersistentVolume, claim.spec.volume_name)
-    return unresolvable(NAME, volume_not_found(claim.spec.volume_name)) if volume is None else volume
+    missing = not_found("persistentvolume", claim.spec.volume_name)
+    return unresolvable(NAME, missing) if volume is None else volume
 
 
 def _unbound(claim: PersistentVolumeClaim, table: Table) -> Refusal | None:
@@ -110,7 +111,7 @@ def _unbound(claim: PersistentVolumeClaim, table: Table) -> Refusal | None:
         return unresolvable(NAME, "PersistentVolumeClaim had no pv name and storageClass name")
     storage_class = table.objects.get(StorageClass, claim.class_name)
     if storage_class is None:
-        return unresolvable(NAME, class_not_found(claim.class_name))
+        return unresolvable(NAME, not_found("storageclass.storage.k8s.io", claim.class_name))
     if storage_class.volume_binding_mode is None:
         return unresolvable(NAME, f'VolumeBindingMode not set for StorageClass "{claim.class_name}"')
     if storage_class.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER:

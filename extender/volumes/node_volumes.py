@@ -210,6 +210,7 @@ def node_term(term: TopologySelectorTerm) -> NodeSelectorTerm:
 
 
 NAME = "VolumeBinding"
+CLAIM = "persistentvolumeclaim"
 UNBOUND = unresolvable(NAME, "pod has unbound immediate PersistentVolumeClaims")
 
 
@@ -253,7 +254,7 @@ def _usable(use: ClaimUse, table: Table) -> PersistentVolumeClaim | Refusal:
         waiting = f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{use.name}"'
         return unresolvable(NAME, waiting)
     if claim is None:
-        return unresolvable(NAME, claim_not_found(use.name))
+        return unresolvable(NAME, not_found(CLAIM, use.name))
     if claim.lost:
         volume = f'persistentvolume "{claim.spec.volume_name}"'
         return unresolvable(NAME, f'persistentvolumeclaim "{use.name}" bound to non-existent {volume}')
@@ -295,19 +296,9 @@ def _binding_mode(claim: PersistentVolumeClaim, table: Table) -> str | Refusal:
     return storage_class.volume_binding_mode
 
 
-# The API server's messages for missing objects, which kube-scheduler gives as reasons.
-
-
-def claim_not_found(name: str) -> str:
-    return f'persistentvolumeclaim "{name}" not found'
-
-
-def volume_not_found(name: str) -> str:
-    return f'persistentvolume "{name}" not found'
-
-
-def class_not_found(name: str) -> str:
-    return f'storageclass.storage.k8s.io "{name}" not found'
+def not_found(kind: str, name: str) -> str:
+    """Returns the API server's message for a missing object, which kube-scheduler gives as a reason."""
+    return f'{kind} "{name}" not found'
 
 
 @dataclass(slots=True)
