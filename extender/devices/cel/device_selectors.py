@@ -11,28 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import partial
 from hashlib import blake2b
-from itertools import count
+from itertools import count, starmap
 from typing import Any
 
 import msgspec
 
+from extender.devices.cel import syntax
 from extender.devices.cel.program import Compiler, Evaluate, evaluated
-from extender.devices.cel.syntax import (
-    BindNode,
-    CallNode,
-    CompileError,
-    ComprehensionNode,
-    IdentNode,
-    ListNode,
-    LiteralNode,
-    MapNode,
-    Node,
-    SelectNode,
-    parse,
-)
+from extender.devices.cel.syntax import CompileError, Node
 from extender.devices.cel.values import EvaluationError, Quantity, Semver, type_name
 from extender.devices.inventory import PoolDevice
-from extender.model.devices import Device, DeviceAttribute
+from extender.model.devices import DeviceAttribute
 from extender.runtime.clock import NO_DEADLINE, Deadline
 
 Verdict = bool | str
@@ -138,10 +127,6 @@ class _SelectorCache:
         self.characters = 0
         self.verdicts: dict[Hashable, Verdict] = {}
 
-    @property
-    def is_full(self) -> bool:
-        return len(self.selectors) >= _MAX_SELECTORS or self.characters > _MAX_CHARACTERS
-
 
 _cache = _SelectorCache()
 
@@ -151,7 +136,7 @@ def _compiled(expression: str) -> _Selector:
     global _cache
     selector = _cache.selectors.get(expression)
     if selector is None:
-        if _cache.is_full:
+        if len(_cache.selectors) >= _MAX_SELECTORS or _cache.characters > _MAX_CHARACTERS:
             _cache = _SelectorCache()
         cache = _cache
         cache.characters += len(expression)
@@ -260,13 +245,8 @@ def _readable(name: str, attribute: DeviceAttribute) -> Any:
 
 def _fault(device: PoolDevice) -> str:
     if device.fault is None:
-        device.fault = _attribute_fault(device.spec)
+        device.fault = next(filter(None, starmap(_fault_of, (device.spec.attributes or {}).items())), "")
     return device.fault
-
-
-def _attribute_fault(spec: Device) -> str:
-    faults = (_fault_of(name, attribute) for name, attribute in (spec.attributes or {}).items())
-    return next(filter(None, faults), "")
 
 
 def _fault_of(name: str, attribute: DeviceAttribute) -> str:
@@ -300,11 +280,11 @@ _Reads = frozenset[tuple[str, str, str]]
 def _reads(node: Node) -> _Reads | None:
     """Returns the values that an expression reads; None if it computes names, so that it may read any value."""
     match node:
-        case IdentNode(name):
+        case syntax.IdentNode(name):
             return None if name == "device" else frozenset()
-        case SelectNode(IdentNode("device"), "driver" | "allowMultipleAllocations"):
+        case syntax.SelectNode(syntax.IdentNode("device"), "driver" | "allowMultipleAllocations"):
             return frozenset()  # these two fields are always part of the cache key
-        case SelectNode(operand, name):
+        case syntax.SelectNode(operand, name):
             domain = _domain(operand)
             return _reads(operand) if domain is None else frozenset(((*domain, name),))
     reads: set[tuple[str, str, str]] = set()
@@ -319,8 +299,12 @@ def _reads(node: Node) -> _Reads | None:
 def _domain(node: Node) -> tuple[str, str] | None:
     """Returns ("attributes" or "capacity", domain) for an expression like `device.attributes["domain"]`, else None."""
     match node:
-        case CallNode(
-            "[]" | "[?]", (SelectNode(IdentNode("device"), "attributes" | "capacity" as kind), LiteralNode(str(domain)))
+        case syntax.CallNode(
+            "[]" | "[?]",
+            (
+                syntax.SelectNode(syntax.IdentNode("device"), "attributes" | "capacity" as kind),
+                syntax.LiteralNode(str(domain)),
+            ),
         ):
             return kind, domain
     return None
@@ -328,21 +312,21 @@ def _domain(node: Node) -> tuple[str, str] | None:
 
 def _children(node: Node) -> Iterator[Node]:
     match node:
-        case CallNode(_, args, target):
+        case syntax.CallNode(_, args, target):
             yield from args if target is None else (target, *args)
-        case ListNode(elements):
+        case syntax.ListNode(elements):
             yield from elements
-        case MapNode(entries):
+        case syntax.MapNode(entries):
             yield from (child for entry in entries for child in entry)
-        case BindNode(_, _, value, body):
+        case syntax.BindNode(_, _, value, body):
             yield from (value, body)
-        case ComprehensionNode(_, over, _, bodies):
+        case syntax.ComprehensionNode(_, over, _, bodies):
             yield from (over, *bodies)
 
 
 def _compile(expression: str, cache: _SelectorCache) -> _Selector:
     try:
-        node = parse(expression)
+        node = syntax.parse(expression)
         evaluate, kind = _COMPILER.compile(node, _SCOPE)
     except (CompileError, RecursionError) as error:
         raise SelectorError(f"compilation failed: ERROR: {error}", at_run_time=False) from None

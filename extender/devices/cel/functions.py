@@ -102,9 +102,8 @@ def _chained(function: Callable[[Any, Any], OptionalValue]) -> Callable[[Optiona
 
 
 def _number(text: str, within: range) -> int:
-    number: int | None = (
-        attempt(int, text) if re.fullmatch(r"[+-]?\d+", text, re.ASCII) else None
-    )  # None also for a number with more digits than Python converts
+    # None also for a number with more digits than Python converts
+    number: int | None = attempt(int, text) if re.fullmatch(r"[+-]?\d+", text, re.ASCII) else None
     if number is None or number not in within:
         raise EvaluationError("type conversion error: invalid syntax")
     return number
@@ -117,10 +116,10 @@ def _whole(number: float, within: range) -> int:
 
 
 def _double(text: str) -> float:
-    try:
-        return float(text) if text == text.strip() and "_" not in text else fail(f"cannot parse {text!r} as double")
-    except ValueError:
-        return float(fail(f"cannot parse {text!r} as double"))
+    number: float | None = attempt(float, text) if text == text.strip() and "_" not in text else None
+    if number is None:
+        raise EvaluationError(f"cannot parse {text!r} as double")
+    return number
 
 
 def parsed(kind: str, value: Any) -> Any:
@@ -212,6 +211,8 @@ def order(left: Any, right: Any) -> int:
 
 _QUOTED = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v", "\\": "\\\\"}
 _QUOTED |= {'"': '\\"'}
+_INTEGERS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": _divide, "%": _modulo}
+_FLOATS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": _divide_floats}
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "!(bool) bool": operator.not_,
     "neg(int) int": lambda value: checked(operator.sub)(0, value),
@@ -228,19 +229,11 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "[?](map(A,B), A) optional(B)": _optional_index,
     "[?](optional(list(A)), int) optional(A)": _chained(_optional_index),
     "[?](optional(map(A,B)), A) optional(B)": _chained(_optional_index),
-    "+(double, double) double": operator.add,
     **{f"+({kind}, {kind}) {kind}": _concatenated for kind in ("string", "bytes", "list(A)")},
-    **{f"{symbol}(double, double) double": function for symbol, function in (("-", operator.sub), ("*", operator.mul))},
-    "/(double, double) double": _divide_floats,
+    **{f"{symbol}(double, double) double": function for symbol, function in _FLOATS.items()},
     **{
         f"{symbol}({kind}, {kind}) {kind}": checked(function)
-        for symbol, function in (
-            ("+", operator.add),
-            ("-", operator.sub),
-            ("*", operator.mul),
-            ("/", _divide),
-            ("%", _modulo),
-        )
+        for symbol, function in _INTEGERS.items()
         for kind in ("int", "uint")
     },
     **{
@@ -352,6 +345,10 @@ def _last_position(values: list[Any], value: object) -> int:
     return index if index < 0 else len(values) - 1 - index
 
 
+def _present(optionals: Iterable[OptionalValue]) -> list[Any]:
+    return [optional.value for optional in optionals if optional.present]
+
+
 def _is_zero(value: Any) -> bool:
     if isinstance(value, Duration | Timestamp):
         return value in ZERO_TIMES
@@ -387,12 +384,8 @@ LIST_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "optional.of(A) optional(A)": lambda value: OptionalValue(True, value),
     "optional.ofNonZeroValue(A) optional(A)": lambda value: NONE if _is_zero(value) else OptionalValue(True, value),
     "optional.none() optional(A)": lambda: NONE,
-    "optional.unwrap(list(optional(A))) list(A)": lambda values: [
-        optional.value for optional in values if optional.present
-    ],
-    "list(optional(A))::unwrapOpt() list(A)": lambda values: [
-        optional.value for optional in values if optional.present
-    ],
+    "optional.unwrap(list(optional(A))) list(A)": _present,
+    "list(optional(A))::unwrapOpt() list(A)": _present,
     "optional(A)::value() A": lambda value: value.value if value.present else fail("optional.none() dereference"),
     "optional(A)::hasValue() bool": lambda value: value.present,
     "optional(A)::or(optional(A)) optional(A)": lambda value, other: value if value.present else other,

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from ipaddress import ip_address, ip_interface, ip_network
-from itertools import product
+from itertools import islice, product
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, quote
 
@@ -208,12 +208,7 @@ class Pattern:
 
     def find_all(self, text: str, most: int) -> list[str]:
         """Returns the texts of non-overlapping matches: at most `most`, or all if `most` is negative."""
-        matches: list[str] = []
-        for match in self._matches(text):
-            if len(matches) == most:
-                break
-            matches.append(match)
-        return matches
+        return list(islice(self._matches(text), None if most < 0 else most))
 
     def _matches(self, text: str) -> Iterator[str]:
         valid = _valid(text)

@@ -10,23 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import repeat
 from typing import Any
 
+from extender.devices.cel import syntax
 from extender.devices.cel.functions import sorted_by
 from extender.devices.cel.overloads import OVERLOADS, Overload, Type, spend_on_call
-from extender.devices.cel.syntax import (
-    BindNode,
-    CallNode,
-    CompileError,
-    ComprehensionNode,
-    IdentNode,
-    ListNode,
-    LiteralNode,
-    MapNode,
-    Node,
-    SelectNode,
-    qualified_name,
-)
+from extender.devices.cel.syntax import CompileError, Node
 from extender.devices.cel.values import (
     NO_OVERLOAD,
     NONE,
@@ -98,8 +88,8 @@ def require_bool(kind: Type, where: str) -> None:
 
 def result_of(overload: Overload, kinds: Sequence[Type]) -> Type:
     """Returns the result type of the overload for arguments of these types; "" if it does not accept such arguments."""
-    bound: dict[str, Type] = {}
-    if not all(assignable(parameter, kind, bound) for parameter, kind in zip(overload.parameters, kinds, strict=True)):
+    parameters, bound = overload.parameters, dict[str, Type]()
+    if len(parameters) != len(kinds) or not all(map(assignable, parameters, kinds, repeat(bound))):
         return ""
     return re.sub(r"\b[AB]\b", lambda letter: bound.get(letter[0], "dyn"), overload.result)
 
@@ -149,20 +139,20 @@ class Compiler:
         `scope`: the types of the variables.
         """
         match node:
-            case LiteralNode(value):
+            case syntax.LiteralNode(value):
                 return lambda _: value, type_name(value)
-            case IdentNode(name):
+            case syntax.IdentNode(name):
                 return self._ident(name, scope)
-            case SelectNode():
-                name = qualified_name(node)
+            case syntax.SelectNode():
+                name = syntax.qualified_name(node)
                 return self._ident(name, scope) if name in TYPES else self._select(node, scope)
-            case CallNode():
+            case syntax.CallNode():
                 return self._call(node, scope)
-            case ListNode():
+            case syntax.ListNode():
                 return self._list(node, scope)
-            case MapNode():
+            case syntax.MapNode():
                 return self._map(node, scope)
-            case BindNode():
+            case syntax.BindNode():
                 return self._bind(node, scope)
         return self._comprehension(node, scope)
 
@@ -173,7 +163,7 @@ class Compiler:
             return lambda _: TypeName(name), "type"
         raise CompileError(f"undeclared reference to '{name}' (in container '')")
 
-    def _select(self, node: SelectNode, scope: Scope) -> tuple[Evaluate, Type]:
+    def _select(self, node: syntax.SelectNode, scope: Scope) -> tuple[Evaluate, Type]:
         operand, of = self.compile(node.operand, scope)
         field, kind = node.field, self._field_type(of, node.field)
         if node.test:
@@ -208,11 +198,11 @@ class Compiler:
 
     # ---- calls
 
-    def _call(self, node: CallNode, scope: Scope) -> tuple[Evaluate, Type]:
+    def _call(self, node: syntax.CallNode, scope: Scope) -> tuple[Evaluate, Type]:
         if node.function in ("&&", "||", "?:"):
             return self._control(node, scope)
         target, qualified = node.target, f"{getattr(node.target, 'name', '')}.{node.function}"
-        if isinstance(target, IdentNode) and target.name not in scope and (qualified, False) in OVERLOADS:
+        if isinstance(target, syntax.IdentNode) and target.name not in scope and (qualified, False) in OVERLOADS:
             return self._dispatch(OVERLOADS[qualified, False], qualified, node.args, scope)
         method = target is not None
         if (node.function, method) not in OVERLOADS:
@@ -225,22 +215,15 @@ class Compiler:
     ) -> tuple[Evaluate, Type]:
         mixed = name == "format"  # only `format` accepts a list with values of different types
         compiled = [
-            self._list(overload, scope, mixed=mixed)
-            if isinstance(overload, ListNode)
-            else self.compile(overload, scope)
-            for overload in args
+            self._list(arg, scope, mixed=mixed) if isinstance(arg, syntax.ListNode) else self.compile(arg, scope)
+            for arg in args
         ]
         functions, kinds = [function for function, _ in compiled], [kind for _, kind in compiled]
-        fitting = [
-            (overload, result_of(overload, kinds)) for overload in overloads if len(overload.parameters) == len(args)
-        ]
-        fitting = [(overload, result) for overload, result in fitting if result]
+        fitting = {overload: result for overload in overloads if (result := result_of(overload, kinds))}
         if not fitting:
             raise CompileError(f"found no matching overload for '{name}' applied to '({', '.join(kinds)})'")
-        results = {result for _, result in fitting}
-        candidates = [
-            (overload.function, [runtime_test(kind) for kind in overload.parameters]) for overload, _ in fitting
-        ]
+        results = set(fitting.values())
+        candidates = [(overload.function, [*map(runtime_test, overload.parameters)]) for overload in fitting]
 
         def call(variables: Variables) -> Any:
             values = [function(variables) for function in functions]
@@ -252,7 +235,7 @@ class Compiler:
 
         return call, results.pop() if len(results) == 1 else "dyn"
 
-    def _control(self, node: CallNode, scope: Scope) -> tuple[Evaluate, Type]:
+    def _control(self, node: syntax.CallNode, scope: Scope) -> tuple[Evaluate, Type]:
         """Compiles `&&`, `||` and `?:`, which may skip an operand or ignore its error."""
         compiled = [self.compile(argument, scope) for argument in node.args]
         functions, kinds = [function for function, _ in compiled], [kind for _, kind in compiled]
@@ -271,7 +254,7 @@ class Compiler:
 
     # ---- lists, maps, macros
 
-    def _list(self, node: ListNode, scope: Scope, *, mixed: bool = False) -> tuple[Evaluate, Type]:
+    def _list(self, node: syntax.ListNode, scope: Scope, *, mixed: bool = False) -> tuple[Evaluate, Type]:
         compiled = [self.compile(element, scope) for element in node.elements]
         elements = [(function, index in node.optional) for index, (function, _) in enumerate(compiled)]
         kinds = element_types([kind for _, kind in compiled], node.optional)
@@ -285,7 +268,7 @@ class Compiler:
 
         return make, "list(dyn)" if mixed else f"list({joined(kinds)})"
 
-    def _map(self, node: MapNode, scope: Scope) -> tuple[Evaluate, Type]:
+    def _map(self, node: syntax.MapNode, scope: Scope) -> tuple[Evaluate, Type]:
         keys = [self.compile(key, scope) for key, _ in node.entries]
         values = [self.compile(value, scope) for _, value in node.entries]
         kinds = element_types([kind for _, kind in values], node.optional)
@@ -303,7 +286,7 @@ class Compiler:
 
         return make, f"map({joined([kind for _, kind in keys])},{joined(kinds)})"
 
-    def _bind(self, node: BindNode, scope: Scope) -> tuple[Evaluate, Type]:
+    def _bind(self, node: syntax.BindNode, scope: Scope) -> tuple[Evaluate, Type]:
         value, kind = self.compile(node.value, scope)
         if node.kind != "bind" and kind != "dyn" and not kind.startswith("optional("):
             raise CompileError(f"found no matching overload for '{node.kind}' applied to '{kind}'")
@@ -321,7 +304,7 @@ class Compiler:
 
         return bind, optional(result) if node.kind == "optMap" else result
 
-    def _comprehension(self, node: ComprehensionNode, scope: Scope) -> tuple[Evaluate, Type]:
+    def _comprehension(self, node: syntax.ComprehensionNode, scope: Scope) -> tuple[Evaluate, Type]:
         values, kind = self.compile(node.range, scope)
         name, arguments = parts_of(kind)
         if name not in ("list", "map", "dyn") or (node.kind == "sortBy" and name == "map"):

@@ -6,12 +6,13 @@ Source: cel-spec, cel-go parser and macros.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from extender.devices.cel.values import Uint
 
+ItemT = TypeVar("ItemT")
 MAX_DEPTH = 250
 
 
@@ -257,7 +258,7 @@ class _Parser:
                 node = SelectNode(node, self._field(), optional=True)
             elif self._taken("."):
                 name = self._field()
-                node = _call(name, self._list(")")[0], node) if self._taken("(") else SelectNode(node, name)
+                node = _call(name, self._arguments(), node) if self._taken("(") else SelectNode(node, name)
             elif self._taken("[?") or self._taken("["):
                 symbol = self._tokens[self._position - 1].text
                 node = CallNode("[?]" if symbol == "[?" else "[]", (node, self.expression()))
@@ -279,9 +280,9 @@ class _Parser:
             self.expect(")")
             return node
         if self._taken("[?") or self._taken("["):
-            return ListNode(*self._list("]", first_optional=token.text == "[?"))
+            return ListNode(*self._items("]", self.expression, first_optional=token.text == "[?"))
         if self._taken("{"):
-            return self._map()
+            return MapNode(*self._items("}", self._entry))
         if token.kind in ("int", "float"):
             return self._number(self._next())
         if token.kind in ("string", "raw"):
@@ -292,7 +293,7 @@ class _Parser:
         name = self._next().text
         if name in _LITERALS and token.kind == "ident":
             return LiteralNode(_LITERALS[name])
-        return _call(name, self._list(")")[0], None) if self._taken("(") else IdentNode(name)
+        return _call(name, self._arguments(), None) if self._taken("(") else IdentNode(name)
 
     def _number(self, token: _Token, sign: str = "") -> LiteralNode:
         text = token.text
@@ -305,31 +306,28 @@ class _Parser:
             raise CompileError(f"invalid {'uint' if unsigned else 'int'} literal: {sign}{text}")
         return LiteralNode(Uint(number) if unsigned else number)
 
-    def _list(self, end: str, *, first_optional: bool = False) -> tuple[tuple[Node, ...], frozenset[int]]:
-        nodes: list[Node] = []
+    def _arguments(self) -> tuple[Node, ...]:
+        return self._items(")", self.expression)[0]
+
+    def _entry(self) -> tuple[Node, Node]:
+        key = self.expression()
+        self.expect(":")
+        return key, self.expression()
+
+    def _items(
+        self, end: str, item: Callable[[], ItemT], *, first_optional: bool = False
+    ) -> tuple[tuple[ItemT, ...], frozenset[int]]:
+        """Parses items up to the symbol `end`; returns them, and the indices of those marked optional."""
+        items: list[ItemT] = []
         optional: set[int] = set()
         while not self._taken(end):
-            if end == "]" and ((first_optional and not nodes) or self._taken("?")):
-                optional.add(len(nodes))
-            nodes.append(self.expression())
+            if end != ")" and ((first_optional and not items) or self._taken("?")):
+                optional.add(len(items))
+            items.append(item())
             if not self._taken(","):
                 self.expect(end)
                 break
-        return tuple(nodes), frozenset(optional)
-
-    def _map(self) -> MapNode:
-        entries: list[tuple[Node, Node]] = []
-        optional: set[int] = set()
-        while not self._taken("}"):
-            if self._taken("?"):
-                optional.add(len(entries))
-            key = self.expression()
-            self.expect(":")
-            entries.append((key, self.expression()))
-            if not self._taken(","):
-                self.expect("}")
-                break
-        return MapNode(tuple(entries), frozenset(optional))
+        return tuple(items), frozenset(optional)
 
 
 def _text(token: _Token) -> str | bytes:

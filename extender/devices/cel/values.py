@@ -117,11 +117,8 @@ class Quantity:
 def _scale(nanos: int, whole: int, places: int, exponent: str | None, suffix: str) -> int | None:
     if suffix.endswith("i"):
         doublings = 10 * ("KMGTPE".index(suffix[0]) + 1)
-        return (
-            0
-            if not places and _MAX_DIGITS[2] - whole - doublings * 3 // 10 - 1 >= 0 and nanos // NANO in INT64
-            else None
-        )
+        fits = not places and _MAX_DIGITS[2] - whole - doublings * 3 // 10 - 1 >= 0 and nanos // NANO in INT64
+        return 0 if fits else None
     scale = (int(exponent) if exponent else _EXPONENTS.get(suffix, 0)) - places
     return scale if whole + places <= _MAX_DIGITS[10] and -_NANO_SCALE <= scale <= _MAX_SCALE else None
 
@@ -208,10 +205,9 @@ def type_name(value: object) -> str:
     for name, of in OPAQUE.items():  # the CIDR classes are subclasses of the IP classes
         if isinstance(value, of) and (name != "IP" or not isinstance(value, OPAQUE["CIDR"])):
             return name
-    return next(
-        (name for name, of in TYPES.items() if isinstance(value, dict if of is dict else ()) or type(value) is of),
-        "dyn",
-    )
+    if isinstance(value, dict):
+        return "map"
+    return next((name for name, of in TYPES.items() if type(value) is of), "dyn")
 
 
 def equal(left: Any, right: Any) -> bool:
@@ -422,12 +418,7 @@ TIME_FUNCTIONS: dict[str, Callable[..., Any]] = {
     f"-({_T}, {_T}) {_D}": lambda left, right: Duration(_in_range(left.nanos - right.nanos)),
     **{f"{_T}::{name}(string?) int": _part(part) for name, part in _PARTS.items()},
     **{
-        f"{_D}::{name}() int": lambda value, unit=unit: _truncated(value, unit)
-        for name, unit in (
-            ("getHours", _UNITS["h"]),
-            ("getMinutes", _UNITS["m"]),
-            ("getSeconds", SECOND),
-            ("getMilliseconds", _UNITS["ms"]),
-        )
+        f"{_D}::{name}() int": lambda value, unit=_UNITS[unit]: _truncated(value, unit)
+        for name, unit in (("getHours", "h"), ("getMinutes", "m"), ("getSeconds", "s"), ("getMilliseconds", "ms"))
     },
 }
