@@ -373,12 +373,13 @@ class Allocator:
         if not request.takes_all:
             yield self._request(request.claim, index + 1)
 
-    def _with(self, index: int, request: RequestData, got: int, candidate: Candidate) -> Search:
-        """Takes the candidate and chooses all later devices."""
-        undo = self._taken(request, candidate)
+    def _with(self, index: int, request: RequestData, got: int, candidate: Candidate, start: int = 0) -> Search:
+        """Takes the candidate, if the request can get it, and chooses all later devices."""
+        amounts = self._consumed(request, candidate[0])
+        undo = None if amounts is None else self._allocating.take(request, candidate, amounts)
         if undo is not None:
             try:
-                yield self._devices(index, request, got + 1, 0)
+                yield self._devices(index, request, got + 1, start)
             finally:
                 undo()
 
@@ -397,20 +398,10 @@ class Allocator:
                 continue
             if failed and self._likeness_of(position) in failed:
                 continue
-            undo = self._taken(request, candidate)
-            if undo is not None:
-                try:
-                    yield self._devices(index, request, got + 1, position + 1)
-                finally:
-                    undo()
+            yield from self._with(index, request, got, candidate, position + 1)
             if self._steps > _EASY_STEPS:
                 stop = self._stop(request, position + 1, wanted)
                 failed.add(self._likeness_of(position))
-
-    def _taken(self, request: RequestData, candidate: Candidate) -> Undo | None:
-        """Takes the candidate, and returns a function that undoes this; None if the request cannot get it."""
-        amounts = self._consumed(request, candidate[0])
-        return None if amounts is None else self._allocating.take(request, candidate, amounts)
 
     def _stop(self, request: RequestData, start: int, wanted: int) -> int:
         """Returns the index at which `_any_of` can stop: from there on, fewer than `wanted` candidates remain."""

@@ -88,12 +88,10 @@ def constraint_of(constraint: DeviceConstraint, *, by_meaning: bool = False) -> 
 
 
 def _comparable(attribute: DeviceAttribute, *, by_meaning: bool) -> AttributeValue:
-    if attribute.string_value is not None:
-        return "string", attribute.string_value
-    if attribute.int_value is not None:
-        return "int", attribute.int_value
-    if attribute.bool_value is not None:
-        return "bool", attribute.bool_value
+    of_type = {"string": attribute.string_value, "int": attribute.int_value, "bool": attribute.bool_value}
+    for kind, value in of_type.items():
+        if value is not None:
+            return kind, value
     if attribute.version_value is not None:
         version = Semver.parse(attribute.version_value) if by_meaning else None
         return "version", attribute.version_value if version is None else version

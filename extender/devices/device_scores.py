@@ -21,19 +21,13 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from extender.devices import pod_claims
 from extender.devices.allocator import UNTIMED, Allocator, DeviceResults, Search
 from extender.devices.device_columns import NO_SLOT, DeviceColumns, Layout
 from extender.devices.device_nodes import WHOLE, Bools, DeviceAsk, DeviceNodes, Ints
 from extender.devices.device_requests import AllocationError, ClaimsToAllocate, RequestData, claim_data
 from extender.devices.device_totals import AllocatedState
 from extender.devices.inventory import PoolDevice, Views
-from extender.devices.pod_claims import (
-    backed_resources,
-    claim_for,
-    existing_claims,
-    sharing_group,
-    with_requests,
-)
 from extender.devices.policies import MAX_SCORE, NEVER, BestPolicy, Weighted, best_devices, total
 from extender.devices.typical_pods import Kind, TypicalPods, most_frequent
 from extender.framework.status import Refusal
@@ -307,13 +301,15 @@ class PodKinds:
 
     def _claims(self, info: PodInfo, row: int) -> list[ResourceClaim]:
         objects = self._table.objects
-        group = sharing_group(info.pod, self._table)
-        claims = existing_claims(info.pod, lambda key: objects.get(ResourceClaim, key), group)
+        group = pod_claims.sharing_group(info.pod, self._table)
+        claims = pod_claims.existing_claims(info.pod, lambda key: objects.get(ResourceClaim, key), group)
         if isinstance(claims, Refusal):
             self._unresolved.add(row)
             return []
-        classes = backed_resources(info, self._table)
-        return [*claims, with_requests(claim_for(info.pod), info.pod, classes)] if classes else claims
+        classes = pod_claims.backed_resources(info, self._table)
+        if not classes:
+            return claims
+        return [*claims, pod_claims.with_requests(pod_claims.claim_for(info.pod), info.pod, classes)]
 
     def _devices(self, claim: ResourceClaim) -> Kind:
         """Returns what the claim asks for, as the kind of a pod without CPU."""
@@ -417,14 +413,11 @@ class BestDevices(Allocator):
             candidate = self._candidates[order.positions[place]]
             if self._allocating.in_use(request, candidate[0]) or not self._is_selectable(request, candidate):
                 continue
-            undo = self._taken(request, candidate)
-            if undo is not None:
-                self._sum += order.scores[place]
-                try:
-                    yield self._devices(index, request, got + 1, place + 1)
-                finally:
-                    self._sum -= order.scores[place]
-                    undo()
+            self._sum += order.scores[place]
+            try:
+                yield from self._with(index, request, got, candidate, place + 1)
+            finally:
+                self._sum -= order.scores[place]
         self._differing -= order.differs
 
     def _order(self, request: RequestData) -> _Scored:

@@ -199,15 +199,8 @@ class Pool:
         self, reached: list[ResourceSlice], whole: list[ResourceSlice], unreachable: frozenset[DeviceID]
     ) -> PoolView:
         names = {slice_.name for slice_ in reached}
-        devices = [
-            device for slice_ in reached if not slice_.spec.shared_counters for device in self._devices[slice_.name]
-        ]
-        elsewhere = [
-            device
-            for slice_ in whole
-            if slice_.name not in names and not slice_.spec.shared_counters
-            for device in self._devices[slice_.name]
-        ]
+        devices = self._devices_of(reached)
+        elsewhere = self._devices_of(slice_ for slice_ in whole if slice_.name not in names)
         sets = [counters for slice_ in whole for counters in slice_.spec.shared_counters or ()]
         counters = {
             (counter_set.name, name): nano(counter.value)
@@ -222,6 +215,9 @@ class Pool:
             return PoolView(self.id, invalid=True)
         binds = any(device.spec.binding_conditions is not None for device in devices)
         return PoolView(self.id, tuple(devices), unreachable, tuple(elsewhere), counters, binds=binds)
+
+    def _devices_of(self, slices: Iterable[ResourceSlice]) -> list[PoolDevice]:
+        return [device for slice_ in slices if not slice_.spec.shared_counters for device in self._devices[slice_.name]]
 
 
 def _is_understood(slice_: ResourceSlice) -> bool:

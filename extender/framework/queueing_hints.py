@@ -54,10 +54,6 @@ def has_place(pod: PodInfo | None) -> bool:
     return pod is None or bool(pod.pod.node_name or pod.pod.status.nominated_node_name)
 
 
-def _nothing(_pod: PodInfo) -> Hashable:
-    return None
-
-
 ANY = ""
 """The name under which a pod is indexed if every change may help it."""
 
@@ -75,7 +71,7 @@ class Reads:
             and priorities.
     """
 
-    value: Callable[[PodInfo], Hashable] = _nothing
+    value: Callable[[PodInfo], Hashable] = lambda _pod: None
     names: Callable[[PodInfo], Iterable[str]] | None = None
     amounts: Callable[[PodInfo], Mapping[str, int]] | None = None
 

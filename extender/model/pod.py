@@ -8,17 +8,9 @@ from typing import Any
 
 import msgspec
 
+from extender.model import storage
 from extender.model.meta import Condition, Int32, Int64, LabelSelector, NodeSelector, NodeSelectorTerm, Object, Value
 from extender.model.quantity import ResourceList
-from extender.model.storage import (
-    ISCSI,
-    RBD,
-    CSIVolumeSource,
-    ImageVolumeSource,
-    MigratableSources,
-    PersistentVolumeClaimSource,
-    ProjectedVolumeSource,
-)
 
 
 class ResourceRequirements(Value, frozen=True):
@@ -130,15 +122,15 @@ class TopologySpreadConstraint(Value, frozen=True, omit_defaults=False):
     match_label_keys: list[str] | None = None
 
 
-class Volume(MigratableSources, frozen=True):
+class Volume(storage.MigratableSources, frozen=True):
     name: str = ""
-    persistent_volume_claim: PersistentVolumeClaimSource | None = None
+    persistent_volume_claim: storage.PersistentVolumeClaimSource | None = None
     ephemeral: dict[str, Any] | None = None
-    csi: CSIVolumeSource | None = None
-    iscsi: ISCSI | None = None
-    rbd: RBD | None = None
-    image: ImageVolumeSource | None = None
-    projected: ProjectedVolumeSource | None = None
+    csi: storage.CSIVolumeSource | None = None
+    iscsi: storage.ISCSI | None = None
+    rbd: storage.RBD | None = None
+    image: storage.ImageVolumeSource | None = None
+    projected: storage.ProjectedVolumeSource | None = None
 
 
 class PodSchedulingGate(Value, frozen=True):

@@ -232,9 +232,7 @@ class VictimColumns(NamedTuple):
 
     def only(self, chosen: BoolColumn | Rows) -> VictimColumns:
         """Returns the chosen pods: `chosen` is a bool mask of the pods, or their positions in the desired order."""
-        return VictimColumns(
-            self.slots[chosen], self.rows[chosen], self.violating[chosen], self.rank[chosen], self.unit[chosen]
-        )
+        return VictimColumns._make(column[chosen] for column in self)
 
     def joined(self, others: VictimColumns) -> VictimColumns:
         """Returns these pods followed by those of `others`. No node may have victims in both."""

@@ -89,11 +89,11 @@ def preempt(
             too.
     """
     reason = pod_ineligible_to_preempt_others(pod, table, fit)
+    if reason is None and profile.device_preemption and _waits_for_devices(profile, pod, table, fit):
+        reason = WAITS_FOR_DEVICES
     if reason is not None:
         return Preemption(Candidates(table, NO_VICTIMS), None, reason)
     rows = np.roll(fit.with_code(Code.UNSCHEDULABLE) if rows is None else rows, -offset)
-    if profile.device_preemption and _waits_for_devices(profile, pod, table, fit):
-        return Preemption(Candidates(table, NO_VICTIMS), None, WAITS_FOR_DEVICES)
     victims, needless = _dry_run_preemption(profile, pod, table, rows, limits.enough(len(rows)), spared)
     candidates = Candidates(table, victims)
     without_victims = table.nodes.names_of(needless) if table.features.behaviours.candidates_without_victims else ()

@@ -29,15 +29,8 @@ from extender.table import PodInfo, Table
 from extender.table.csi import MissingClaim, csi_volume_of
 from extender.table.labels import BoolColumn, Rows
 from extender.table.volume_usage import UnboundVolume
-from extender.volumes.accessibility import (
-    NONE,
-    Picked,
-    free_volumes,
-    nodes_with_access,
-    pools_for,
-    reserved_volume,
-    values_picked,
-)
+from extender.volumes import accessibility
+from extender.volumes.accessibility import NONE, Picked
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +109,7 @@ class PodVolumes:
         An in-tree volume may be handled by a CSI driver on some nodes. There, the volume's node affinity is translated
         to the driver's labels. If the translation fails, these nodes get an error if they are in `to_check`, bool[n].
         """
-        can_access = nodes_with_access(volume.node_selector, self._table, self.rows)
+        can_access = accessibility.nodes_with_access(volume.node_selector, self._table, self.rows)
         plugin = in_tree_plugin(volume.spec)
         if plugin is None:
             return can_access
@@ -125,7 +118,7 @@ class PodVolumes:
         if isinstance(selector, Fault):
             self.errors.append((to_check & migrated, f"could not translate pv: {selector.message}"))
             return can_access
-        return np.where(migrated, nodes_with_access(selector, self._table, self.rows), can_access)
+        return np.where(migrated, accessibility.nodes_with_access(selector, self._table, self.rows), can_access)
 
     def _check_delayed(self, claims: Sequence[PersistentVolumeClaim]) -> None:
         with_node = [claim for claim in claims if claim.selected_node is not None]
@@ -142,10 +135,10 @@ class PodVolumes:
         self._check_provisions(to_provision, possible)
 
     def _bind(self, claim: PersistentVolumeClaim) -> StaticBinding:
-        reserved = reserved_volume(claim, self._table)
+        reserved = accessibility.reserved_volume(claim, self._table)
         if reserved is None:
             return self._bind_free(claim)
-        can_access = nodes_with_access(reserved.volume.node_selector, self._table, self.rows)
+        can_access = accessibility.nodes_with_access(reserved.volume.node_selector, self._table, self.rows)
         if reserved.volume.name not in self._bound_reserved:
             self._bound_reserved.add(reserved.volume.name)
             picked = np.where(can_access, 0, NONE)
@@ -155,12 +148,12 @@ class PodVolumes:
         return replace(free, picked=np.where(can_access, free.picked, NONE), bytes=np.where(can_access, free.bytes, 0))
 
     def _bind_free(self, claim: PersistentVolumeClaim) -> StaticBinding:
-        free = free_volumes(claim.class_name, self._table)
+        free = accessibility.free_volumes(claim.class_name, self._table)
         earlier_picks = self._picks_by_class[claim.class_name]
         picked = free.access.pick(free.suitable(claim), earlier_picks, self._table.nodes.capacity)
         earlier_picks.append(picked)
         picked_here = picked[self.rows]
-        return StaticBinding(claim, free.volumes, picked_here, values_picked(free.bytes, picked_here))
+        return StaticBinding(claim, free.volumes, picked_here, accessibility.values_picked(free.bytes, picked_here))
 
     def _check_provisions(
         self, to_provision: Sequence[tuple[PersistentVolumeClaim, BoolColumn]], possible: BoolColumn
@@ -193,11 +186,11 @@ class PodVolumes:
     def _provision(
         self, claim: PersistentVolumeClaim, storage_class: StorageClass, here: BoolColumn
     ) -> tuple[DynamicProvision, BoolColumn]:
-        pools = pools_for(claim, storage_class, self._table)
+        pools = accessibility.pools_for(claim, storage_class, self._table)
         if pools is None:
             return DynamicProvision(claim, here, None), np.ones(len(self.rows), np.bool_)
         picked = pools.pick(claim.requested_storage, self._table.nodes.capacity)[self.rows]
-        return DynamicProvision(claim, here, values_picked(pools.bytes, picked)), picked != NONE
+        return DynamicProvision(claim, here, accessibility.values_picked(pools.bytes, picked)), picked != NONE
 
 
 def node_term(term: TopologySelectorTerm) -> NodeSelectorTerm:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -23,6 +23,7 @@ from extender.devices.cel.values import (
     OptionalValue,
     Timestamp,
     Uint,
+    attempt,
     duration_text,
     timestamp_text,
     type_name,
@@ -127,9 +128,11 @@ _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _LABEL_1035 = r"[a-z]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
 _NAME = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
-_UUID = r"(?i)[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}"
+_UUID = re.compile(r"(?i)[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}", re.ASCII)
+_BASE64 = re.compile(r"([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d:[0-5]\d(.\d+)?(z|[+-]\d\d:\d\d)", re.ASCII)
-Faults = Iterator[str]
+Faults = Iterable[str]
 
 
 def _form(pattern: str, most: int) -> Callable[[str], Faults]:
@@ -167,29 +170,15 @@ def _qualified_name(text: str) -> Faults:
     yield from (f"name part {fault}" for fault in _form(_NAME, 63)(name))
 
 
-def _uuid(text: str) -> Faults:
-    if not re.fullmatch(_UUID, text, re.ASCII):
-        yield "does not match the UUID format"
+def _date(text: str) -> date | None:
+    day = re.sub("^0000", "2000", text)  # Go has a year 0, which is a leap year like 2000
+    parsed: date | None = attempt(date.fromisoformat, day) if _DATE.fullmatch(text) else None
+    return parsed
 
 
-def _date(text: str) -> Faults:
-    try:
-        if not re.fullmatch(r"\d{4}-\d\d-\d\d", text, re.ASCII):
-            raise ValueError(text)
-        date.fromisoformat(re.sub("^0000", "2000", text))  # Go has a year 0, which is a leap year like 2000
-    except ValueError:
-        yield "invalid date"
-
-
-def _date_time(text: str) -> Faults:
+def _is_date_time(text: str) -> bool:
     day, time = [*text.lower().split("t"), ""][:2]
-    if any(_date(day)) or not _TIME.fullmatch(time):
-        yield "invalid datetime"
-
-
-def _byte(text: str) -> Faults:
-    if not re.fullmatch(r"([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})", text):
-        yield "invalid base64"
+    return _date(day) is not None and _TIME.fullmatch(time) is not None
 
 
 def parse_url(text: str) -> SplitResult | None:
@@ -204,9 +193,8 @@ def parse_url(text: str) -> SplitResult | None:
     return None if re.search(r"%(?![0-9a-fA-F]{2})", url.path) else url
 
 
-def _uri(text: str) -> Faults:
-    if parse_url(text) is None:
-        yield "invalid URI for request"
+def _check(parse: Callable[[str], object], fault: str) -> Callable[[str], Faults]:
+    return lambda text: () if parse(text) else (fault,)
 
 
 _FORMATS: dict[str, Callable[[str], Faults]] = {
@@ -218,11 +206,11 @@ _FORMATS: dict[str, Callable[[str], Faults]] = {
     "dns1123SubdomainPrefix": _prefix(_form(_SUBDOMAIN, 253)),
     "dns1035LabelPrefix": _prefix(_form(_LABEL_1035, 63)),
     "labelValue": _form(rf"({_NAME})?", 63),
-    "uri": _uri,
-    "uuid": _uuid,
-    "byte": _byte,
-    "date": _date,
-    "datetime": _date_time,
+    "uri": _check(parse_url, "invalid URI for request"),
+    "uuid": _check(_UUID.fullmatch, "does not match the UUID format"),
+    "byte": _check(_BASE64.fullmatch, "invalid base64"),
+    "date": _check(_date, "invalid date"),
+    "datetime": _check(_is_date_time, "invalid datetime"),
 }
 
 

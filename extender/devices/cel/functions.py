@@ -32,6 +32,7 @@ from extender.devices.cel.values import (
     Timestamp,
     TypeName,
     Uint,
+    attempt,
     compare,
     contains,
     equal,
@@ -124,13 +125,6 @@ def _double(text: str) -> float:
 
 def parsed(kind: str, value: Any) -> Any:
     return fail(f"{kind} parse error") if value is None else value
-
-
-def attempt(parse: Callable[..., Any], *arguments: Any) -> Any:
-    try:
-        return parse(*arguments)
-    except ValueError:
-        return None
 
 
 def _char_at(text: str, at: int) -> str:

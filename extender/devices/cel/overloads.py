@@ -21,7 +21,7 @@ from urllib.parse import parse_qs, quote
 import re2
 
 from extender.devices.cel.format import FORMAT_FUNCTIONS, parse_url
-from extender.devices.cel.functions import FUNCTIONS, LIST_FUNCTIONS, MAX_LENGTH, attempt, fail, order, parsed
+from extender.devices.cel.functions import FUNCTIONS, LIST_FUNCTIONS, MAX_LENGTH, fail, order, parsed
 from extender.devices.cel.values import (
     MAX_COST,
     TIME_FUNCTIONS,
@@ -30,6 +30,7 @@ from extender.devices.cel.values import (
     OptionalValue,
     Quantity,
     Semver,
+    attempt,
 )
 
 _CHARACTERS, _PATTERN_CHARACTERS = 10, 4  # 10 characters of a value, or 4 of a pattern, cost one unit

@@ -50,6 +50,14 @@ class EvaluationError(Exception):
 NO_OVERLOAD = "no such overload"
 
 
+def attempt(parse: Callable[..., Any], *arguments: Any) -> Any:
+    """Returns what `parse` returns; None if it raises ValueError."""
+    try:
+        return parse(*arguments)
+    except ValueError:
+        return None
+
+
 class Uint(int):
     """An unsigned integer of CEL."""
 
@@ -325,10 +333,7 @@ def duration(text: str) -> Duration:
 def timestamp(text: str) -> Timestamp:
     """Parses a timestamp in the format of RFC 3339. Raises EvaluationError if it is invalid."""
     match = _TIMESTAMP.fullmatch(text)
-    try:
-        local = datetime.fromisoformat(f"{match[1]}{match[2]:0>2}{match[3]}Z") if match else None
-    except ValueError:
-        local = None
+    local = attempt(datetime.fromisoformat, f"{match[1]}{match[2]:0>2}{match[3]}Z") if match else None
     if match is None or local is None:
         raise EvaluationError("type conversion error from 'string' to 'timestamp'")
     offset_seconds = (int(match[6] or 0) * 60 + int(match[7] or 0)) * (-60 if match[5] == "-" else 60)

@@ -382,7 +382,7 @@ class LiveHost:
             _note(rule, described(error))
             if isinstance(error, DeadlineExceeded):
                 has_returned = error.has_returned if isinstance(error, RuleUnanswered) else None
-                self._pauses[rule] = has_returned or _always, self._clock.monotonic() + ENDED_AFTER_SECONDS
+                self._pauses[rule] = has_returned or (lambda: True), self._clock.monotonic() + ENDED_AFTER_SECONDS
 
     def leaves_out(self, rule: str) -> bool:
         """See RuleHost. A rule that was late is left out for a while, or each pod would wait for it again."""
@@ -415,10 +415,6 @@ class LiveHost:
 
     def observe(self, rule: str, name: str, value: float) -> None:
         self._telemetry.rule_observed(rule, name, value)
-
-
-def _always() -> bool:
-    return True
 
 
 def _note(rule: str, reason: str) -> None:
