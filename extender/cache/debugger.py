@@ -144,8 +144,8 @@ def _pod_columns(table: Table) -> Columns:
     """Returns the data of `table` that has one value for each pod slot, by the name of the column."""
     pods = table.pods
     taken = pods.slots
-    groups = {entry.slot: group for group, entry in table.matches.groups().items()}
-    terms = {entry.slot: actual for actual, entry in table.terms.pods_by_terms().items()}
+    groups = {entry.slot: group for group, entry in table.matches.groups.items()}
+    terms = {entry.slot: actual for actual, entry in table.terms.pods_by_terms.items()}
     columns: dict[str, Column] = {
         "object": pods.infos[:taken],
         "node": _objects(table.nodes.names)[pods.row[:taken]],
@@ -192,13 +192,13 @@ def _entries(table: Table, queried: Table) -> Mapping[str, Entries]:
         "image": {image: {names[row] for row in stored.rows} for image, stored in table.nodes.images.items()},
         "group": {
             group: (_named(entry.standing, names), _named(entry.terminating, names))
-            for group, entry in table.matches.groups().items()
+            for group, entry in table.matches.groups.items()
         },
-        "terms": {actual: _named(entry.rows, names) for actual, entry in table.terms.pods_by_terms().items()},
+        "terms": {actual: _named(entry.rows, names) for actual, entry in table.terms.pods_by_terms.items()},
         "total": {query: table.matches.count(query).total for query in queried.matches.queries()},
         "nominated pods": {node: set(infos) for node, infos in table.nominated.items()},
-        "claim": {claim: {uids[slot] for slot in slots} for claim, slots in usage.claims().items()},
-        "disk": {disk: {uids[slot]: reads for slot, reads in users.items()} for disk, users in usage.disks().items()},
+        "claim": {claim: {uids[slot] for slot in slots} for claim, slots in usage.claims.items()},
+        "disk": {disk: {uids[slot]: reads for slot, reads in users.items()} for disk, users in usage.disks.items()},
         "object": {(kind, key): obj for kind, objects in table.objects.kinds() for key, obj in objects.items()},
         "volume": unbound.names(),
     }

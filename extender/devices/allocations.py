@@ -343,7 +343,7 @@ class PlainRequests:
         self._draws: BoolColumn = np.zeros(0, np.bool_)  # [device]: True if it still has to draw on shared counters
         self._room: dict[str, IntColumn] = {}  # capacity -> int64[device]: the whole units that are left
         self._taints = _Kinds(lambda device: device.taints)
-        self._capacities = _Kinds(_capacity_key)
+        self._capacities = _Kinds(lambda device: (device.id.driver, msgspec.json.encode(device.spec.capacity)))
         self._offered: list[dict[str, int]] = []  # kind of capacities -> their amounts in billionths
         self._kinds: OrderedDict[Hashable, _SelectorKinds] = OrderedDict()
         self._pair_inventory: Rows = np.zeros(0, np.intp)
@@ -476,7 +476,3 @@ class PlainRequests:
             for name, amount in self._offered[self._capacities.ids[row]].items():
                 left = (amount - taken.get(allocated.capacity_key(device.id, name), 0)) // NANO
                 self._room[name][row] = max(-INT64_MAX, min(left, INT64_MAX))
-
-
-def _capacity_key(device: PoolDevice) -> Hashable:
-    return device.id.driver, msgspec.json.encode(device.spec.capacity)

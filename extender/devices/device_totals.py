@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -158,19 +157,12 @@ def expressions_of(device_class: DeviceClass) -> Expressions:
     return tuple(selector.cel.expression for selector in device_class.spec.selectors or () if selector.cel is not None)
 
 
-class _Count(NamedTuple):
-    """The contribution of some devices of a pool to the totals of `rows`, the nodes that can access the devices.
+_Count = tuple[Rows, IntColumn]
+"""What some devices of a pool add to the totals of the nodes that can access them: (rows of the nodes, int64[3, 1]).
 
-    Attributes:
-        counted: the number of devices of the class.
-        taken: the number of these devices that are allocated.
-        faults: the number of devices for which a selector fails with an error.
-    """
-
-    rows: Rows
-    counted: int
-    taken: int
-    faults: int
+The numbers are those of the devices of the class (_COUNTED), of those of them that are allocated (_TAKEN), and of the
+devices for which a selector fails with an error (_FAULTS).
+"""
 
 
 class ClassTotals:
@@ -212,8 +204,8 @@ class ClassTotals:
         return np.where(is_certain, columns[_COUNTED], 0), np.where(is_certain, columns[_TAKEN], 0)
 
     def _add(self, counts: Iterable[_Count], sign: int) -> None:
-        for count in counts:
-            self._columns[:, count.rows] += sign * np.array([[count.counted], [count.taken], [count.faults]])
+        for rows, numbers in counts:
+            self._columns[:, rows] += sign * numbers
 
     def _counts_of(self, pool: Pool) -> Iterator[_Count]:
         for index, slice_ in enumerate(pool.slices):
@@ -237,7 +229,7 @@ class ClassTotals:
             except SelectorError:
                 faults += 1
         if counted or faults:
-            yield _Count(self._rows(selecting), counted, taken, faults)
+            yield self._rows(selecting), np.array([[counted], [taken], [faults]])
 
     def _is_of_class(self, device: PoolDevice) -> bool:
         if self._expressions and device.shareable:

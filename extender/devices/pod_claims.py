@@ -154,12 +154,9 @@ class _ContainerRequests:
             yield self._device_request(*request)
 
     def _largest(self, passing: Sequence[int]) -> tuple[str, int] | None:
-        largest = None
-        for index in passing:
-            request = self._request(index, [self._lasting[i] for i in sorted(self._lasting) if i >= index])
-            if request is not None and (largest is None or request[1] > largest[1]):
-                largest = request
-        return largest
+        reusable = {index: [self._lasting[i] for i in sorted(self._lasting) if i >= index] for index in passing}
+        requests = (self._request(index, reusable[index]) for index in passing)
+        return max(filter(None, requests), key=lambda request: request[1], default=None)
 
     def _request(self, index: int, reusable: Sequence[tuple[str, int]]) -> tuple[str, int] | None:
         """Returns the device request of a container, as (name, number of devices); None if none is needed.

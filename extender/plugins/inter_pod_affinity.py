@@ -49,7 +49,7 @@ def effects_on(pod: PodInfo, table: Table) -> Mapping[Effect, TermCount]:
 
     Returns one TermCount for each Effect, which is a kind of term and a topology key.
     """
-    if not table.terms.pods_by_terms():
+    if not table.terms.pods_by_terms:
         return {}
     return table.terms.effects_on(incoming(pod, table), table.deadline).effects
 

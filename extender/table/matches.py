@@ -254,11 +254,14 @@ class Matches:
     When a pod is placed or removed, the results of all queries that match its group change. A query that few groups
     match is found in `GroupEntry.answers` of these groups. A query that many groups match has a row in the matrix
     `_wide`, bool[query, slot of the group]. So a query like `key Exists` over 20,000 groups costs one NumPy operation.
+
+    Attributes:
+        groups: the entry of every Group (namespace and labels) that has pods.
     """
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self._entries: ShrinkingDict[Group, GroupEntry] = ShrinkingDict()
+        self.groups: ShrinkingDict[Group, GroupEntry] = ShrinkingDict()
         self._slots = 0
         self._free: list[int] = []
         self._labels = GroupLabels()
@@ -271,13 +274,13 @@ class Matches:
 
     def add(self, group: Group, row: int, terminating: bool) -> int:
         """Counts a pod of `group` on `row`. Returns the group's slot, which is in use until its last pod is removed."""
-        entry = self._entries.get(group) or self._admit(group)
+        entry = self.groups.get(group) or self._admit(group)
         self._count(entry, row, terminating, 1)
         return entry.slot
 
     def remove(self, group: Group, row: int, terminating: bool) -> None:
         """Removes a pod of `group` on `row` from all counts."""
-        entry = self._entries[group]
+        entry = self.groups[group]
         self._count(entry, row, terminating, -1)
         if not entry.standing and not entry.terminating:
             self._dismiss(group)
@@ -294,10 +297,6 @@ class Matches:
         """Returns the queries whose results are stored."""
         return tuple(self._answers)
 
-    def groups(self) -> Mapping[Group, GroupEntry]:
-        """Returns the entry of every Group (namespace and labels) that has pods."""
-        return self._entries
-
     def matching_groups(self, query: PodCountQuery) -> BoolColumn:
         """Returns which groups match the query: bool[slot]; the values of unused slots are arbitrary."""
         answer = self.count(query)
@@ -305,7 +304,7 @@ class Matches:
             wide: BoolColumn = self._wide[answer.index]
             return wide
         matching = np.zeros(self._slots, np.bool_)
-        matching[[self._entries[group].slot for group in answer.groups]] = True
+        matching[[self.groups[group].slot for group in answer.groups]] = True
         return matching
 
     def grow(self, capacity: int) -> None:
@@ -355,11 +354,11 @@ class Matches:
         self._count_everywhere(answer, mask)
 
     def _connect(self, answer: MatchCount, group: Group) -> None:
-        self._entries[group].answers.append(answer)
+        self.groups[group].answers.append(answer)
         self._include(answer, group)
 
     def _include(self, answer: MatchCount, group: Group) -> None:
-        entry = self._entries[group]
+        entry = self.groups[group]
         answer.groups.add(group)
         answer.add_all(entry.standing)
         if answer.query.terminating:
@@ -377,7 +376,7 @@ class Matches:
     def _all_places(self) -> _Places:
         places = [
             (entry.slot, row, pods, terminating)
-            for entry in self._entries.values()
+            for entry in self.groups.values()
             for terminating, counts in ((False, entry.standing), (True, entry.terminating))
             for row, pods in counts.items()
         ]
@@ -388,13 +387,13 @@ class Matches:
         self._key_bytes -= answer.query.key_bytes
         self._answers_by_selector.remove(answer.query.selector, answer)
         for group in answer.groups:
-            self._entries[group].answers.remove(answer)
+            self.groups[group].answers.remove(answer)
         if answer.index >= 0:
             del self._wide_answers[answer.index]
             self._wide[answer.index] = False
 
     def _admit(self, group: Group) -> GroupEntry:
-        entry = self._entries[group] = GroupEntry(self._free.pop() if self._free else self._slots)
+        entry = self.groups[group] = GroupEntry(self._free.pop() if self._free else self._slots)
         self._slots = max(self._slots, entry.slot + 1)
         self._labels.add(entry.slot, group)
         if self._labels.capacity > self._wide.shape[1]:
@@ -408,7 +407,7 @@ class Matches:
         return entry
 
     def _dismiss(self, group: Group) -> None:
-        entry = self._entries.pop(group)
+        entry = self.groups.pop(group)
         for answer in entry.answers:
             answer.groups.remove(group)
         self._wide[:, entry.slot] = False

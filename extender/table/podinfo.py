@@ -12,7 +12,7 @@ from weakref import ref
 
 from extender.model.meta import LabelSelector
 from extender.model.pod import Pod, PodAffinityTerm, Volume
-from extender.model.pod_volumes import Attachable, ClaimUse, Mount, attachables_of, claims_of, mounts_of
+from extender.model.pod_volumes import attachables_of, claims_of, mounts_of
 from extender.model.requests import (
     NONZERO_DEFAULTS,
     is_resize_infeasible,
@@ -222,50 +222,13 @@ class PodInfo:
         volumes = (volume.image.reference for volume in self.pod.spec.volumes or () if volume.image)
         return tuple(map(_tagged, (*containers, *volumes)))
 
-    @lazy_attribute
-    def claims(self) -> tuple[ClaimUse, ...]:
-        return claims_of(self.pod)
-
-    @lazy_attribute
-    def attachables(self) -> tuple[Attachable, ...]:
-        return attachables_of(self.pod)
-
-    @lazy_attribute
-    def mounts(self) -> tuple[Mount, ...]:
-        return mounts_of(self.pod)
-
-    @lazy_attribute
-    def required_affinity(self) -> tuple[AffinityTerm, ...]:
-        return self._terms(anti=False, required=True)
-
-    @lazy_attribute
-    def required_anti_affinity(self) -> tuple[AffinityTerm, ...]:
-        return self._terms(anti=True, required=True)
-
-    @lazy_attribute
-    def preferred_affinity(self) -> tuple[AffinityTerm, ...]:
-        return self._terms(anti=False, required=False)
-
-    @lazy_attribute
-    def preferred_anti_affinity(self) -> tuple[AffinityTerm, ...]:
-        return self._terms(anti=True, required=False)
-
-    def _terms(self, *, anti: bool, required: bool) -> tuple[AffinityTerm, ...]:
-        both = self.pod.spec.affinity
-        affinity = None if both is None else both.pod_anti_affinity if anti else both.pod_affinity
-        if affinity is None:
-            return ()
-        if required:
-            return tuple(self._term(term, 0) for term in affinity.required or ())
-        return tuple(self._term(term.pod_affinity_term, term.weight) for term in affinity.preferred or ())
-
-    def _term(self, term: PodAffinityTerm, weight: int) -> AffinityTerm:
-        namespaces = frozenset(term.namespaces or ())
-        if not namespaces and term.namespace_selector is None:
-            namespaces = frozenset((self.pod.namespace,))
-        return AffinityTerm(
-            namespaces, _selector(term.namespace_selector), _selector(term.label_selector), term.topology_key, weight
-        )
+    claims = lazy_attribute(lambda info: claims_of(info.pod))
+    attachables = lazy_attribute(lambda info: attachables_of(info.pod))
+    mounts = lazy_attribute(lambda info: mounts_of(info.pod))
+    required_affinity = lazy_attribute(lambda info: _terms(info.pod, anti=False, required=True))
+    required_anti_affinity = lazy_attribute(lambda info: _terms(info.pod, anti=True, required=True))
+    preferred_affinity = lazy_attribute(lambda info: _terms(info.pod, anti=False, required=False))
+    preferred_anti_affinity = lazy_attribute(lambda info: _terms(info.pod, anti=True, required=False))
 
 
 class Footprint(NamedTuple):
@@ -279,6 +242,25 @@ class Footprint(NamedTuple):
     nonzero_cpu_milli: int
     nonzero_memory_bytes: int
     is_huge: bool
+
+
+def _terms(pod: Pod, *, anti: bool, required: bool) -> tuple[AffinityTerm, ...]:
+    both = pod.spec.affinity
+    affinity = None if both is None else both.pod_anti_affinity if anti else both.pod_affinity
+    if affinity is None:
+        return ()
+    if required:
+        return tuple(_term(pod, term, 0) for term in affinity.required or ())
+    return tuple(_term(pod, term.pod_affinity_term, term.weight) for term in affinity.preferred or ())
+
+
+def _term(pod: Pod, term: PodAffinityTerm, weight: int) -> AffinityTerm:
+    namespaces = frozenset(term.namespaces or ())
+    if not namespaces and term.namespace_selector is None:
+        namespaces = frozenset((pod.namespace,))
+    return AffinityTerm(
+        namespaces, _selector(term.namespace_selector), _selector(term.label_selector), term.topology_key, weight
+    )
 
 
 def _tagged(image: str) -> str:

@@ -148,6 +148,7 @@ class Terms:
 
     Attributes:
         slots: the number of slots, in use or free. Each distinct list of terms has a slot.
+        pods_by_terms: for each distinct list of terms, the placed pods that have it.
         changes: the number of times that a pod with terms was placed or removed.
     """
 
@@ -158,7 +159,7 @@ class Terms:
         self._labels = labels
         self._topology_keys = frozenset(labels)
         self._key_changes = labels.key_changes
-        self._by_terms: dict[tuple[HeldTerm, ...], PodsWithTerms] = {}
+        self.pods_by_terms: dict[tuple[HeldTerm, ...], PodsWithTerms] = {}
         self._by_slot: dict[int, PodsWithTerms] = {}
         self._free: list[int] = []
         self._answers: OrderedDict[IncomingPod, TermEffects] = OrderedDict()
@@ -177,7 +178,7 @@ class Terms:
         terms = held_terms(info)
         if not terms:
             return NO_TERMS
-        pods = self._by_terms.get(terms) or self._admit(terms)
+        pods = self.pods_by_terms.get(terms) or self._admit(terms)
         self._count(pods, row, 1)
         return pods.slot
 
@@ -227,10 +228,6 @@ class Terms:
     def incoming_pods(self) -> tuple[IncomingPod, ...]:
         """Returns the incoming pods for which `effects_on` has stored a result."""
         return tuple(self._answers)
-
-    def pods_by_terms(self) -> Mapping[tuple[HeldTerm, ...], PodsWithTerms]:
-        """Returns, for each distinct list of terms, the placed pods that have it."""
-        return self._by_terms
 
     def grow(self, capacity: int) -> None:
         """Enlarges all sums to `capacity` rows."""
@@ -314,7 +311,7 @@ class Terms:
         slot = self._free.pop() if self._free else self.slots
         self.slots = max(self.slots, slot + 1)
         filed = self._with_domains(terms)
-        pods = self._by_terms[terms] = self._by_slot[slot] = PodsWithTerms(slot, terms, filed)
+        pods = self.pods_by_terms[terms] = self._by_slot[slot] = PodsWithTerms(slot, terms, filed)
         self._file(pods)
         amounts: dict[TermEffects, Counter[Effect]] = {}
         candidates = {held_term: self._answers_by_label.candidates(held_term.term.selector) for held_term in filed}
@@ -336,7 +333,7 @@ class Terms:
         self._unfile(pods)
         for count in pods.sums:
             del count.amounts[pods.slot]
-        del self._by_terms[pods.terms], self._by_slot[pods.slot]
+        del self.pods_by_terms[pods.terms], self._by_slot[pods.slot]
         self._free.append(pods.slot)
 
     def _file(self, pods: PodsWithTerms) -> None:

@@ -11,7 +11,7 @@ Source: upstream nodevolumelimits CSILimits.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -145,53 +145,49 @@ class Storage:
 
 
 class VolumeUsage:
-    """The slots of the pods that use each claim and each inline disk.
+    """The pods that use each claim and each inline disk.
 
     Claims of ephemeral volumes are left out, because only one pod uses them.
+
+    Attributes:
+        claims: key of a claim -> the slots of the pods that use it.
+        disks: inline disk -> {slot of a pod that uses it: True if the pod only reads the disk}.
     """
 
     def __init__(self) -> None:
-        self._claims: ShrinkingDict[str, set[int]] = ShrinkingDict()
-        self._disks: ShrinkingDict[Disk, dict[int, bool]] = ShrinkingDict()
+        self.claims: ShrinkingDict[str, set[int]] = ShrinkingDict()
+        self.disks: ShrinkingDict[Disk, dict[int, bool]] = ShrinkingDict()
 
     def add(self, info: PodInfo, slot: int) -> None:
         """Adds the volumes of the pod in `slot`."""
         for use in _shared(info):
-            self._claims.setdefault(use.key, set()).add(slot)
+            self.claims.setdefault(use.key, set()).add(slot)
         for disk, read_only in info.mounts:
-            users = self._disks.setdefault(disk, {})
+            users = self.disks.setdefault(disk, {})
             users[slot] = users.get(slot, True) and read_only
 
     def remove(self, info: PodInfo, slot: int) -> None:
         for key in {use.key for use in _shared(info)}:
-            self._claims[key].remove(slot)
-            drop_empty(self._claims, key)
+            self.claims[key].remove(slot)
+            drop_empty(self.claims, key)
         for disk in {disk for disk, _ in info.mounts}:
-            del self._disks[disk][slot]
-            drop_empty(self._disks, disk)
-
-    def claims(self) -> Mapping[str, set[int]]:
-        """Returns the slots of the pods that use each claim, by the claim's key."""
-        return self._claims
-
-    def disks(self) -> Mapping[Disk, dict[int, bool]]:
-        """Returns the users of each inline disk: slot of the pod -> True if the pod only reads the disk."""
-        return self._disks
+            del self.disks[disk][slot]
+            drop_empty(self.disks, disk)
 
     def users(self, claim: str) -> frozenset[int] | set[int]:
         """Returns the slots of the pods that use the claim with this key."""
-        return self._claims.get(claim, _NO_SLOTS)
+        return self.claims.get(claim, _NO_SLOTS)
 
     def users_of_any(self, names: frozenset[str]) -> set[int]:
         """Returns the slots of the pods that use a claim with one of these names, in any namespace."""
-        return {slot for key, slots in self._claims.items() if key.partition("/")[2] in names for slot in slots}
+        return {slot for key, slots in self.claims.items() if key.partition("/")[2] in names for slot in slots}
 
     def clashing(self, mounts: Iterable[Mount]) -> set[int]:
         """Returns the slots of the pods whose use of a disk conflicts with `mounts`."""
         return {
             slot
             for disk, read_only in mounts
-            for slot, reads_only in self._disks.get(disk, {}).items()
+            for slot, reads_only in self.disks.get(disk, {}).items()
             if not (read_only and reads_only)
         }
 

@@ -158,7 +158,7 @@ class StandingAnswers(RuleBasedStateMachine):
             assert answer.by_node.tolist() == [counted.count(row) for row in range(4)]
             assert answer.total == len(counted)
             found = self.matches.matching_groups(query)
-            slots = {group: entry.slot for group, entry in self.matches.groups().items()}
+            slots = {group: entry.slot for group, entry in self.matches.groups.items()}
             assert {group for group, slot in slots.items() if found[slot]} == {
                 each for each in slots if query.matches(each)
             }

@@ -216,7 +216,7 @@ def test_terms_of_one_pod_with_the_same_effect_share_a_sum() -> None:
     slot = placed(terms, holder)
     effects = kept_effects(terms, ASKINGS[0]).effects
     assert [count.total for count in effects.values()] == [500]
-    (pods,) = terms.pods_by_terms().values()
+    (pods,) = terms.pods_by_terms.values()
     assert list(pods.sums.values()) == [500]
     terms.remove(slot, 1)
     assert not terms.effects_on(ASKINGS[0]).effects[Effect(TermKind.REQUIRED_ANTI_AFFINITY, ZONE)].amounts
