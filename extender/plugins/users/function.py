@@ -230,6 +230,20 @@ class CustomRule:
                 error.is_left_out = self.host.ignores_failures
             raise
 
+    def outlived(self, call: Callable[[], T], otherwise: T) -> T:
+        """Returns what `call` returns; `otherwise` if the rule is left out, or fails and the decision goes on."""
+        if self.is_left_out:
+            return otherwise
+        try:
+            return call()
+        except DeadlineExceeded as error:
+            if self.ignores_late(error):
+                return otherwise
+            raise
+        except BaseException as error:
+            self.report(error)
+            return otherwise
+
     @property
     def is_left_out(self) -> bool:
         """True if decisions must go on without the rule now."""

@@ -250,20 +250,12 @@ class CustomPostFilter(CustomRule):
 
     def propose(self, pod: PodInfo, refused: Mapping[str, str], table: Table) -> Proposal:
         """Returns what the function proposes, see PostFilter.propose."""
-        if self.is_left_out:
-            return Proposal()
-        function = self.function(pod.pod, table)
-        try:
-            return self._proposal(
-                self.answer_of(partial(function, pod.pod, refused), self.host.limited(table.deadline)), table
-            )
-        except DeadlineExceeded as error:
-            if self.ignores_late(error):
-                return Proposal()
-            raise
-        except BaseException as error:
-            self.report(error)
-            return Proposal()
+
+        def proposal() -> Proposal:
+            call = partial(self.function(pod.pod, table), pod.pod, refused)
+            return self._proposal(self.answer_of(call, self.host.limited(table.deadline)), table)
+
+        return self.outlived(proposal, Proposal())
 
     def _proposal(self, answer: object, table: Table) -> Proposal:
         if answer is None:

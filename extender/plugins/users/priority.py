@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from extender.devices.device_nodes import DeviceAsk, DeviceNodes, Ints
 from extender.devices.policies import DevicePolicy, UserPolicy
-from extender.errors import DeadlineExceeded
 from extender.framework.plugin import SCORE
 from extender.framework.rules import MAX_SCORE, Priority, RowScorer, Scorer
 from extender.plugins.users.function import BoundFunction, CustomRule, RuleFunction, as_decorator, nodes_at
@@ -72,23 +71,16 @@ class CustomPriority(CustomRule):
     normalise: bool
 
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
-        if self.is_left_out:
-            return None
-        try:
-            deadline = self.host.limited(table.deadline)
-            answers = self.answer_of(partial(self._answers, pod, table, rows, deadline), deadline)
-            numbers = _numbers(answers, len(rows))
-            points = (_spread(numbers) if self.normalise else numbers).clip(0, MAX_SCORE)
-            # The scores are computed here and not in the scorer, because `prepare` must return None if the rule fails.
-            scores = np.rint(points).astype(np.int64)
-            return RowScorer(lambda _: scores)
-        except DeadlineExceeded as error:
-            if self.ignores_late(error):
-                return None
-            raise
-        except BaseException as error:
-            self.report(error)
-            return None
+        return self.outlived(partial(self._scorer, pod, table, rows), None)
+
+    def _scorer(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer:
+        deadline = self.host.limited(table.deadline)
+        answers = self.answer_of(partial(self._answers, pod, table, rows, deadline), deadline)
+        numbers = _numbers(answers, len(rows))
+        points = (_spread(numbers) if self.normalise else numbers).clip(0, MAX_SCORE)
+        # The scores are computed here and not in the scorer, because `prepare` must return None if the rule fails.
+        scores = np.rint(points).astype(np.int64)
+        return RowScorer(lambda _: scores)
 
     def _answers(self, pod: PodInfo, table: Table, rows: Rows, deadline: Deadline) -> object:
         function = self.function(pod.pod, table)
@@ -206,14 +198,10 @@ class _Guarded:
         return self.policy.rescales
 
     def score(self, nodes: DeviceNodes, ask: DeviceAsk) -> Ints:
-        if not self.is_off and not self.rule.is_left_out:
-            try:
-                deadline = self.rule.host.limited(self.table.deadline)
-                return self.rule.answer_of(partial(self.policy.score, nodes, ask), deadline)
-            except DeadlineExceeded as error:
-                if not self.rule.ignores_late(error):
-                    raise
-            except BaseException as error:
-                self.rule.report(error)
-        self.is_off = True
-        return np.zeros(len(nodes.free), np.int64)
+        def answer() -> Ints:
+            deadline = self.rule.host.limited(self.table.deadline)
+            return self.rule.answer_of(partial(self.policy.score, nodes, ask), deadline)
+
+        scores = None if self.is_off else self.rule.outlived(answer, None)
+        self.is_off = scores is None
+        return np.zeros(len(nodes.free), np.int64) if scores is None else scores
