@@ -63,7 +63,7 @@ from extender.preemption.evaluator import (
     preemption_message,
     rows_per_refusal,
 )
-from extender.runtime.ports import Nominating
+from extender.runtime.ports import NominatedNode, Nominating
 from extender.table import PodInfo, Table
 from extender.table.labels import Rows
 from extender.volumes.node_volumes import NAME as VOLUME_BINDING
@@ -419,16 +419,13 @@ class _Attempt:
         timer, pod, table = self.cycle.timer, self.pod, self.table
         preemption, seconds = (search(), 0.0) if timer is None else timer.post_filter(search)
         outcome = preemption_message(fit, preemption, pod, table)
-        if preemption.nominated_node is None:
-            message = _with_reasons(failure.message, [*reasons, outcome])
-            node = Nominating.CLEAR if preemption.reason == NOT_HELPFUL else Nominating.KEEP
-            failure = replace(failure, message=message, nominated_node=node, search_seconds=seconds)
-        else:
+        plan: EvictionPlan | None = None
+        node: NominatedNode = Nominating.CLEAR if preemption.reason == NOT_HELPFUL else Nominating.KEEP
+        if preemption.nominated_node is not None:
             plan = eviction_plan(self.cycle.profile, pod, table, preemption.candidates[preemption.nominated_node])
-            message, node_name = _with_reasons(failure.message, [outcome]), plan.node_name
-            failure = replace(
-                failure, message=message, preemption=plan, nominated_node=node_name, search_seconds=seconds
-            )
+            node, reasons = plan.node_name, ()
+        message = _with_reasons(failure.message, [*reasons, outcome])
+        failure = replace(failure, message=message, preemption=plan, nominated_node=node, search_seconds=seconds)
         return self._decision(failure, fit, preemption=preemption)
 
     def _search_victims(self, fit: Fit, limits: CandidateLimits) -> Preemption:

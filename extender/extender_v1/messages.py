@@ -225,20 +225,11 @@ class _ArgsFields(msgspec.Struct, frozen=True, rename="pascal"):
     nodes: msgspec.Raw = NULL
     node_names: msgspec.Raw = NULL
 
-    @property
-    def is_whole(self) -> bool:
-        """True if every required field was found. If not, the body is read again with keys in any case."""
-        return self.pod != NULL and (self.nodes != NULL or self.node_names != NULL)
-
 
 class _PreemptionFields(msgspec.Struct, frozen=True, rename="pascal"):
     pod: msgspec.Raw = NULL
     node_name_to_victims: msgspec.Raw = NULL
     node_name_to_meta_victims: msgspec.Raw = NULL
-
-    @property
-    def is_whole(self) -> bool:
-        return self.pod != NULL and (self.node_name_to_victims != NULL or self.node_name_to_meta_victims != NULL)
 
 
 class _VictimsFields(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
@@ -377,9 +368,14 @@ def decode_binding_args(body: bytes) -> ExtenderBindingArgs:
 
 
 def _fields(body: bytes, decoder: msgspec.json.Decoder[_Fields]) -> _Fields:
-    """Returns the fields of the body. If a required one is missing, reads the body again with keys in any case."""
+    """Returns the fields of the body: the pod, and at least one of the others.
+
+    If it seems to lack them, the body is read again with keys in any case.
+    """
     with suppress(*UNDECODABLE):  # `_lower_fields` reports the error
-        if (fields := decoder.decode(body)).is_whole:
+        fields = decoder.decode(body)
+        pod, *others = msgspec.structs.astuple(fields)
+        if pod != NULL and any(each != NULL for each in others):
             return fields
     form = decoder.type
     by_key = _lower_fields(body)
