@@ -158,7 +158,7 @@ class NameIndex:
     def _find(self, names: list[str]) -> Rows | None:
         hashes = _hashes(names)
         rows = self._slots[hashes & self._mask].astype(np.intp)
-        # Where the hashes differ, the name has no row, or another name has the same hash slot.
+        # If the hashes differ, the name has no row, or another name has the same hash slot.
         for position in np.flatnonzero(self._hash_of[rows] != hashes).tolist():
             row = self._row_of.get(names[position])
             if row is None:

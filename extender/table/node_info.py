@@ -8,21 +8,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 
 from extender.model.node import Node, Taint
 from extender.model.pod import Pod
 from extender.model.selectors import selector_from_labels
-from extender.table.journal import MOST_FOLLOWED, NODES, RESOURCES, Cursor
+from extender.table.journal import MOST_FOLLOWED, NODES, RESOURCES, Cursor, Journal
 from extender.table.labels import IntColumn, Rows
 from extender.table.matches import Matches, PodCountQuery
 from extender.table.node_columns import DERIVED, PODS, NodeColumns, image_sizes
+from extender.table.pod_columns import PodColumns
 from extender.table.podinfo import lazy_attribute
-
-if TYPE_CHECKING:
-    from extender.table.table import Table
 
 
 class PodCounts:
@@ -138,12 +136,12 @@ class NodeInfo:
 class NodeInfos:
     """The NodeInfo of each node of a table. `at` updates the NodeInfos before it returns them."""
 
-    def __init__(self, table: Table) -> None:
-        self._nodes = table.nodes
-        self._pods = table.pods
-        self._counts = PodCounts(table.matches)
-        self._node_changes = Cursor(table.journal, NODES, RESOURCES)
-        self._pod_changes = Cursor(table.pods.changes, RESOURCES)
+    def __init__(self, nodes: NodeColumns, pods: PodColumns, matches: Matches, journal: Journal) -> None:
+        self._nodes = nodes
+        self._pods = pods
+        self._counts = PodCounts(matches)
+        self._node_changes = Cursor(journal, NODES, RESOURCES)
+        self._pod_changes = Cursor(pods.changes, RESOURCES)
         self._infos: list[NodeInfo | None] = []
 
     def at(self, rows: Rows) -> list[NodeInfo]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, Mapping
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TypeVar, cast
 
 from extender.model.meta import Object
 from extender.model.selectors import NOTHING, Selector, compile_selector, selector_from_labels
@@ -11,9 +11,6 @@ from extender.model.workloads import Namespace, PodDisruptionBudget, Service
 from extender.table.journal import Cursor, Journal
 from extender.table.labels import SelectorIndex
 from extender.table.podinfo import Group
-
-if TYPE_CHECKING:
-    from extender.table.table import Table
 
 T = TypeVar("T", bound=Object)
 
@@ -88,16 +85,16 @@ class Namespaces:
 
 
 class Budgets:
-    """Indexes the PodDisruptionBudgets of a table by selector.
+    """Indexes PodDisruptionBudgets by selector.
 
-    A budget with an empty selector covers pods, and a pod without labels can be covered, only with
-    `Behaviours.every_budget_protects`.
+    `every_protects`: True if a budget with an empty selector covers pods, and a pod without labels can be covered
+    (`Behaviours.every_budget_protects`).
     """
 
-    def __init__(self, table: Table) -> None:
-        self._every_protects = table.features.behaviours.every_budget_protects
+    def __init__(self, budgets: Mapping[str, PodDisruptionBudget], *, every_protects: bool) -> None:
+        self._every_protects = every_protects
         self._by_selector: SelectorIndex[tuple[str, Selector]] = SelectorIndex()
-        for key, budget in table.objects.all(PodDisruptionBudget).items():
+        for key, budget in budgets.items():
             selector = compile_selector(budget.spec.selector)
             if selector.requirements or (self._every_protects and selector != NOTHING):
                 self._by_selector.add(selector, (key, selector))

@@ -175,8 +175,9 @@ class Table:
 
         As for `reader`, `make` must be a module-level class or function.
         """
-        known: tuple[Cursor, Any] = self._derived.pop(make, None) or (Cursor(self.journal, *topics), None)
-        cursor, value = known
+        if make not in self._derived:
+            self._derived[make] = Cursor(self.journal, *topics), None
+        cursor, value = self._derived.pop(make)
         current: R = make(self) if cursor.advance() else value
         self._derived[make] = cursor, current
         return current
@@ -184,11 +185,11 @@ class Table:
     @property
     def budgets(self) -> Budgets:
         """The PodDisruptionBudgets, indexed again after any of them has changed."""
-        return self.derived(Budgets, PodDisruptionBudget.__name__)
+        return self.derived(_budgets, PodDisruptionBudget.__name__)
 
     def infos(self, rows: Rows) -> list[NodeInfo]:
         """Returns the node on each row with its pods and totals."""
-        return self.reader(NodeInfos).at(rows)
+        return self.reader(_node_infos).at(rows)
 
     def drop_readers(self) -> None:
         """Drops the objects that `reader` and `derived` have created. Call it when the table is no longer needed.
@@ -345,3 +346,12 @@ class Trial:
         else:
             self._undo.append(lambda: table.set_object(kind, before))
         table.set_object(kind, obj)
+
+
+def _node_infos(table: Table) -> NodeInfos:
+    return NodeInfos(table.nodes, table.pods, table.matches, table.journal)
+
+
+def _budgets(table: Table) -> Budgets:
+    every_protects = table.features.behaviours.every_budget_protects
+    return Budgets(table.objects.all(PodDisruptionBudget), every_protects=every_protects)
