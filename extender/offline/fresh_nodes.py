@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from extender.engine import Engine, quantities_of
 from extender.errors import MalformedCluster
-from extender.framework.node_selectors import NODE_NAME_FIELD, required_node_selector
+from extender.framework.node_selectors import required_node_selector
 from extender.framework.profile import Profiles
 from extender.framework.topology import HOSTNAME, ZONE
 from extender.model.controllers import DaemonSet
@@ -361,6 +361,7 @@ def _named_for(node_name: str, pod: Pod) -> Pod:
 
 
 _EXAMINED = ("NodeAffinity", "TaintToleration")
+_NODE_FIELD = "metadata.name"
 
 
 def nodes_of_daemons(state: ClusterState, pod: Pod, names: Iterable[str] | None = None) -> list[str]:
@@ -380,7 +381,7 @@ def nodes_of_daemons(state: ClusterState, pod: Pod, names: Iterable[str] | None 
 
 def daemon_on(node_name: str, pod: Pod) -> Pod:
     """Returns the DaemonSet's pod for a node; its required node affinity selects only this node."""
-    field = NodeSelectorRequirement(key=NODE_NAME_FIELD, operator="In", values=[node_name])
+    field = NodeSelectorRequirement(key=_NODE_FIELD, operator="In", values=[node_name])
     required = NodeSelector(node_selector_terms=[NodeSelectorTerm(match_fields=[field])])
     return _with_required(_named_for(node_name, pod), required)
 
@@ -389,7 +390,7 @@ def node_of_daemon(pod: Pod) -> str:
     """Returns the node that a DaemonSet's pod is on or waits for; "" if the pod names no node."""
     required = required_node_selector(pod)
     terms = (required.node_selector_terms if required else None) or ()
-    fields = (field for term in terms for field in term.match_fields or () if field.key == NODE_NAME_FIELD)
+    fields = (field for term in terms for field in term.match_fields or () if field.key == _NODE_FIELD)
     return pod.node_name or next((value for field in fields for value in field.values or ()), "")
 
 

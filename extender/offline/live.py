@@ -61,7 +61,7 @@ Listed = list[Object] | ClusterError
 
 @dataclass(slots=True)
 class _Unread:
-    """What could not be read.
+    """Records what could not be read.
 
     Attributes:
         nodes: why the nodes could not be read; None if the nodes were read.
@@ -114,7 +114,8 @@ def read_state(
         subjects = ", ".join(dict.fromkeys(_LEFT_OUT.get(kind.name, "its rules") for kind in unread_kinds))
         unread.notes.append(f"{plurals} could not be read ({reason}), so the answer leaves out {subjects}")
     state = ClusterState(objects, profiles, kubernetes_version=version)
-    state.nodes_unread, state.pods_unread = unread.nodes is not None, unread.pods
+    state.nodes_unread = unread.nodes is not None
+    state.pods_unread = unread.pods
     return state, unread.notes
 
 

@@ -118,7 +118,7 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """What a search may do, and how long.
+    """Holds what a search may do, and how long.
 
     Attributes:
         rules: the pods that may be evicted.

@@ -150,7 +150,8 @@ class RelaxedProblem:
 
     def _with(self, classes: list[PodClass], free: Ints) -> RelaxedProblem:
         twin = copy(self)
-        twin.classes, twin.free = classes, free
+        twin.classes = classes
+        twin.free = free
         twin._sums = twin._on_node = None
         return twin
 
