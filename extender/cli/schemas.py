@@ -26,6 +26,7 @@ from extender.offline.rule_trial import RuleTrial
 from extender.offline.what_if.capacity import Capacity
 from extender.offline.what_if.comparison import Compared
 from extender.offline.what_if.result import Simulated
+from extender.runtime.text import attributes_in
 
 CHECKS = (
     "api-server",
@@ -233,7 +234,6 @@ _DOCUMENTS: tuple[type[Documented], ...] = (
 )
 SHAPES: Mapping[str, type[Documented]] = {shape.__name__.removesuffix(_SUFFIX): shape for shape in _DOCUMENTS}
 """The shape of each kind, without apiVersion and kind."""
-_ATTRIBUTES = re.compile(r"^    (\w+(?:, \w+)*): (.+(?:\n {5,}.+)*)", re.MULTILINE)
 
 
 def schema(kind: str) -> dict[str, Any]:
@@ -264,10 +264,9 @@ def _completed(definition: Mapping[str, Any], answer: type[Documented]) -> dict[
     Only an answer with `omit_defaults` may lack keys.
     """
     meanings = {
-        name: re.sub(r"\bNone\b", "null", re.sub(r"\s+", " ", text[0].upper() + text[1:]))
+        name: re.sub(r"\bNone\b", "null", text[0].upper() + text[1:])
         for each in reversed(answer.__mro__)
-        for names, text in _ATTRIBUTES.findall(inspect.cleandoc(each.__doc__ or ""))
-        for name in names.split(", ")
+        for name, text in attributes_in(each.__doc__).items()
     }
     properties = {key: dict(of_key) for key, of_key in definition["properties"].items()}
     for name, key in zip(answer.__struct_fields__, answer.__struct_encode_fields__, strict=True):

@@ -22,7 +22,7 @@ from extender.config.cluster_access import ClusterAccess, listed
 from extender.errors import ConfigurationError, MalformedInput, MalformedQuantity
 from extender.model.quantity import units
 from extender.runtime import strict_yaml
-from extender.runtime.text import did_you_mean, nearest, plainly, with_suggestion
+from extender.runtime.text import attributes_in, did_you_mean, nearest, plainly, with_suggestion
 
 API_VERSION, KIND = "extender/v1", "ExtenderConfiguration"
 PREFIX = "EXTENDER_"
@@ -79,312 +79,175 @@ UrlPath = Annotated[str, AfterValidator(_path)]
 Pair = Annotated[str, AfterValidator(_pair)]
 
 
-def setting(
-    default: Any, description: str, when: str, *, only: Command | None = None, in_schedule: Any = None, **limits: Any
-) -> Any:
-    """Returns a field of `Settings` with its default and its description.
+def setting(default: Any, *, only: Command | None = None, in_schedule: Any = None, **limits: Any) -> Any:
+    """Returns a field of `Settings` that differs between the commands.
 
     Args:
-        when: the situation in which a user changes it.
         only: the command that has this setting; None means that both have it.
         in_schedule: the default in `schedule`, if it differs from `default`.
     """
-    commands = COMMANDS if only is None else (only,)
-    scope = {"commands": commands, "in_schedule": default if in_schedule is None else in_schedule}
-    return Field(default, description=f"{description}; {when}", json_schema_extra=scope, **limits)
+    scope = {"commands": (only,) if only else COMMANDS, "in_schedule": default if in_schedule is None else in_schedule}
+    return Field(default, json_schema_extra=scope, **limits)
 
 
 class Settings(BaseModel):
-    """The values of all settings; each field defines a default and a description.
+    """The values of all settings. `Settings()` has the defaults of `serve`.
 
-    `Settings()` has the defaults of `serve`.
+    The help and the reference print the texts below. Each ends with the situation in which a user changes the setting.
+
+    Attributes:
+        bind: HOST:PORT to listen on; serve answers all paths there, and needs clientCa to listen beyond loopback;
+            schedule answers only probes, metrics and debug pages; change it if the port is taken, or if calls come from
+            other machines
+        insecure_bind: listen beyond loopback without a certificate, and accept any Host on loopback; anyone who can
+            connect may then bind pods; set it to try out without certificates, or if a proxy checks the callers
+        metrics_bind: HOST:PORT for /livez, /readyz and /metrics without certificates; the verbs are not served there;
+            set it if probes and scrapers have no certificate of clientCa
+        kubeconfig: kubeconfig of the cluster, or several to merge, separated as in $KUBECONFIG; without it, the service
+            account of the pod is used; set it outside the cluster
+        context: context of the kubeconfig; default: its current context; set it if the kubeconfig has several clusters
+        as_: user to act as in the cluster, like kubectl's --as; the account needs the right to impersonate; set it to
+            try an account's rights from your machine
+        as_group: groups to act as a member of, like kubectl's --as-group; with --as; set it if the rights of that user
+            come from a group
+        cluster: file or directory of objects (YAML, JSON) instead of a live cluster; binds stay in memory; set it to
+            try without a cluster
+        policy: a KubeSchedulerConfiguration or classic Policy: a file, or configmap:NAMESPACE/NAME; set it to decide by
+            other rules than kube-scheduler's defaults
+        scheduler_name: schedulerName of the pods to place; if the policy has several profiles, only the profile of this
+            name is used; default: the names of all profiles; set it if there is no policy, or to leave some of its
+            profiles to another process
+        feature_gates: feature gates to match those of kube-scheduler, like DRAFractionalCapacityRange=true,A=false; set
+            it if your kube-scheduler has other gates than its version's defaults
+        kubernetes_version: version of kube-scheduler to decide like; auto: that of the policy, or else that of the API
+            server; set it while the API servers of a cluster have two versions
+        prefix: path under which the verbs are served; part of the extender's urlPrefix; change it if urlPrefix in
+            kube-scheduler's file has another path
+        score_scale: prioritize: relative scales the best node to 10 and the worst to 0; absolute keeps the distances;
+            set absolute if a small difference must not count as much as a large one
+        filter_answer: filter: answer every node that fits, or only one of the best by the policy's priorities;
+            kube-scheduler then neither scores nor calls prioritize; set best in a large cluster, where scoring takes
+            long
+        scheduler_filters: kube-scheduler runs its own filters before it calls filter; if no node has room for a member
+            of a pod group, filter then judges it without the pods of lower priority, as the dry run of group preemption
+            does; set false if kube-scheduler's profile disables its filters
+        coscheduling: for clusters before Kubernetes 1.37: keep pods together by the label scheduling.x-k8s.io/pod-group
+            and coscheduling's PodGroups, instead of Kubernetes' own; set it if your pods have that label
+        group_bind_seconds: how long the bind of a gang's member waits for the others, until minCount of them can be
+            bound; 0: no wait, and a gang may be bound in part; keep it below httpTimeout (5 s)
+        exempt_namespaces: namespaces whose pods fit every node without a check; set it for pods that must be placed
+            without your rules, as in kube-system
+        own_namespace: namespace of the extender's own pods, which fit every node without a check; set it with
+            ownLabels, or for the events of a policy that was read again
+        own_labels: KEY=VALUE labels that together identify the extender's own pods in its namespace; set it with
+            leaderService, or if the extender's own pods need no check
+        assumed_ttl_seconds: how long a bound pod keeps its place if no watch event confirms the bind; 0: forever, as in
+            kube-scheduler, unless the bind got no answer; raise it if watch events come later
+        settle_seconds: how long nothing is written after a start, or after an earlier leader lost its lease, if pods or
+            claims are pending; a write without an answer may take effect this late; raise it if a proxy before the API
+            server may hold writes for longer
+        activate_after_seconds: time after which a pod that fit no node is checked once more, unless kube-scheduler has
+            tried it again; if it fits now, kube-scheduler is made to retry it; 0: never; set 0 if the account may not
+            change the status of pods
+        preempt_for_rules: evict pods of lower priority for pods that only users' rules with sees_pods reject, because
+            kube-scheduler does not preempt for them; the account needs the right to delete pods; set it if pods may be
+            evicted for your rules
+        permit_seconds: how long a bind may wait for a Permit rule before it is refused; 0: no wait; keep it below
+            httpTimeout (5 s)
+        max_staleness_seconds: /readyz fails if a kind was last known to be up to date longer ago than this; 0: no
+            limit; raise it if an old view is better than no decision while the API server is down
+        leader_elect: of several replicas, only the one that holds a Lease decides; set it for more than one replica,
+            unset it for one
+        lease_namespace: namespace of the lease; if empty: ownNamespace; change it to where the account may write Leases
+        lease_name: name of the lease; change it if two installations share the namespace
+        lease_duration_seconds: how long standbys wait after the last renewal they saw before they take the lease; a
+            leader leads for two thirds of it after a renewal; raise it if the API server is often away for longer
+        leader_service: Service without selector, in the lease's namespace, to point at the leader; standbys then report
+            that they are ready, because no calls reach them; set it if kube-scheduler calls a Service
+        lease_follows_calls: a replica that is called asks the leader for the lease; standbys then report that they are
+            ready; set it if each replica serves a kube-scheduler of its own
+        own_address: IP address at which leaderService reaches this pod: its status.podIP; set it with leaderService
+        watch_kinds: kinds to watch; default: all kinds that a rule reads; set it if the account may not list some kinds
+        body_limit: largest request body: a number of bytes, or like 64Mi; raise it if kube-scheduler sends the whole
+            nodes of a large cluster (nodeCacheCapable: false)
+        connections: most open connections; beyond that an idle one of the client with most is closed; raise it for
+            gangs of more than 128 members
+        decision_seconds: time limit of a decision; 0: none; serve: the call then ends in an error; schedule: the limit
+            of each search for a node, and of users' Reserve and Permit rules; in serve, keep it below httpTimeout (5 s)
+        on_rule_failure: fail: a rule that raises or does not answer rejects the pod; ignore: pods are placed without
+            such a rule, and answers, log and metrics say so; requires decisionSeconds; set ignore if your rules are
+            only preferences
+        drain_seconds: after SIGTERM: how long the extender still answers while not ready, so that Services notice;
+            raise it if a proxy notices later, set 0 without a Service
+        tls_cert: certificate chain (PEM); with it the extender speaks HTTPS; set it if calls come from other machines
+        tls_key: private key of the certificate (PEM); set it with tlsCert
+        client_ca: CA (PEM) of client certificates; with it everything but /livez and /readyz requires one; set it with
+            tlsCert, so that not everyone may bind pods
+        client_names: common or DNS names of client certificates that may call; default: every certificate of the CA;
+            set it if the CA signs certificates for others than kube-scheduler
+        simulate: serve POST /simulate, which says whether pods would fit on nodes that do not exist yet; set it if an
+            autoscaler asks
+        record: file to record watch events, calls and answers to; compressed if its name ends in .gz; set it to replay
+            decisions later, or to decide them by another policy
+        record_bytes: approximate disk space for the recording and its rotated files; change it to the room on the disk
+        metrics_client_ca: CA (PEM) of the metrics scrapers; with it --metrics-bind speaks HTTPS, and /metrics requires
+            a certificate; set it if not everyone may read metrics
+        log_format: the form of log lines; set text to read it yourself
+        log_level: lowest level to log; POST /debug/log-level?level=debug changes it; set debug to follow single pods
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    bind: Address = setting(
-        "127.0.0.1:8888",
-        "HOST:PORT to listen on; serve answers all paths there, and needs clientCa to listen beyond loopback; schedule"
-        " answers only probes, metrics and debug pages",
-        "change it if the port is taken, or if calls come from other machines",
-        in_schedule="127.0.0.1:8889",
-    )
-    insecure_bind: bool = setting(
-        False,
-        "listen beyond loopback without a certificate, and accept any Host on loopback; anyone who can connect may"
-        " then bind pods",
-        "set it to try out without certificates, or if a proxy checks the callers",
-    )
-    metrics_bind: OptionalAddress = setting(
-        "",
-        "HOST:PORT for /livez, /readyz and /metrics without certificates; the verbs are not served there",
-        "set it if probes and scrapers have no certificate of clientCa",
-        only="serve",
-    )
-    kubeconfig: Path | None = setting(
-        None,
-        "kubeconfig of the cluster, or several to merge, separated as in $KUBECONFIG; without it, the service account"
-        " of the pod is used",
-        "set it outside the cluster",
-    )
-    context: str = setting(
-        "", "context of the kubeconfig; default: its current context", "set it if the kubeconfig has several clusters"
-    )
-    as_: str = setting(
-        "",
-        "user to act as in the cluster, like kubectl's --as; the account needs the right to impersonate",
-        "set it to try an account's rights from your machine",
-    )
-    as_group: tuple[str, ...] = setting(
-        (),
-        "groups to act as a member of, like kubectl's --as-group; with --as",
-        "set it if the rights of that user come from a group",
-    )
-    cluster: Path | None = setting(
-        None,
-        "file or directory of objects (YAML, JSON) instead of a live cluster; binds stay in memory",
-        "set it to try without a cluster",
-        only="serve",
-    )
-    policy: Path | None = setting(
-        None,
-        "a KubeSchedulerConfiguration or classic Policy: a file, or configmap:NAMESPACE/NAME",
-        "set it to decide by other rules than kube-scheduler's defaults",
-    )
-    scheduler_name: str | None = setting(
-        None,
-        "schedulerName of the pods to place; if the policy has several profiles, only the profile of this name is used;"
-        " default: the names of all profiles",
-        "set it if there is no policy, or to leave some of its profiles to another process",
-        only="schedule",
-        min_length=1,
-    )
-    feature_gates: str = setting(
-        "",
-        "feature gates to match those of kube-scheduler, like DRAFractionalCapacityRange=true,A=false",
-        "set it if your kube-scheduler has other gates than its version's defaults",
-    )
-    kubernetes_version: Literal["auto", "1.35", "1.36", "1.37", "1.38"] = setting(
-        "auto",
-        "version of kube-scheduler to decide like; auto: that of the policy, or else that of the API server",
-        "set it while the API servers of a cluster have two versions",
-    )
-    prefix: UrlPath = setting(
-        "/scheduler",
-        "path under which the verbs are served; part of the extender's urlPrefix",
-        "change it if urlPrefix in kube-scheduler's file has another path",
-        only="serve",
-    )
-    score_scale: Literal["relative", "absolute"] = setting(
-        "relative",
-        "prioritize: relative scales the best node to 10 and the worst to 0; absolute keeps the distances",
-        "set absolute if a small difference must not count as much as a large one",
-        only="serve",
-    )
-    filter_answer: Literal["feasible", "best"] = setting(
-        "feasible",
-        "filter: answer every node that fits, or only one of the best by the policy's priorities;"
-        " kube-scheduler then neither scores nor calls prioritize",
-        "set best in a large cluster, where scoring takes long",
-        only="serve",
-    )
-    scheduler_filters: bool = setting(
-        True,
-        "kube-scheduler runs its own filters before it calls filter; if no node has room for a member of a pod group,"
-        " filter then judges it without the pods of lower priority, as the dry run of group preemption does",
-        "set false if kube-scheduler's profile disables its filters",
-        only="serve",
-    )
-    coscheduling: bool = setting(
-        False,
-        "for clusters before Kubernetes 1.37: keep pods together by the label scheduling.x-k8s.io/pod-group and"
-        " coscheduling's PodGroups, instead of Kubernetes' own",
-        "set it if your pods have that label",
-        only="serve",
-    )
-    group_bind_seconds: Seconds = setting(
-        2.5,
-        "how long the bind of a gang's member waits for the others, until minCount of them can be bound; 0: no"
-        " wait, and a gang may be bound in part",
-        "keep it below httpTimeout (5 s)",
-        only="serve",
-    )
-    exempt_namespaces: tuple[str, ...] = setting(
-        (),
-        "namespaces whose pods fit every node without a check",
-        "set it for pods that must be placed without your rules, as in kube-system",
-        only="serve",
-    )
-    own_namespace: str = setting(
-        "",
-        "namespace of the extender's own pods, which fit every node without a check",
-        "set it with ownLabels, or for the events of a policy that was read again",
-    )
-    own_labels: tuple[Pair, ...] = setting(
-        (),
-        "KEY=VALUE labels that together identify the extender's own pods in its namespace",
-        "set it with leaderService, or if the extender's own pods need no check",
-        only="serve",
-    )
-    assumed_ttl_seconds: Seconds = setting(
-        30.0,
-        "how long a bound pod keeps its place if no watch event confirms the bind; 0: forever, as in kube-scheduler,"
-        " unless the bind got no answer",
-        "raise it if watch events come later",
-    )
-    settle_seconds: Seconds = setting(
-        10.0,
-        "how long nothing is written after a start, or after an earlier leader lost its lease, if pods or claims are"
-        " pending; a write without an answer may take effect this late",
-        "raise it if a proxy before the API server may hold writes for longer",
-    )
-    activate_after_seconds: Seconds = setting(
-        15.0,
-        "time after which a pod that fit no node is checked once more, unless kube-scheduler has tried it"
-        " again; if it fits now, kube-scheduler is made to retry it; 0: never",
-        "set 0 if the account may not change the status of pods",
-        only="serve",
-    )
-    preempt_for_rules: bool = setting(
-        False,
-        "evict pods of lower priority for pods that only users' rules with sees_pods reject, because"
-        " kube-scheduler does not preempt for them; the account needs the right to delete pods",
-        "set it if pods may be evicted for your rules",
-        only="serve",
-    )
-    permit_seconds: Seconds = setting(
-        3.0,
-        "how long a bind may wait for a Permit rule before it is refused; 0: no wait",
-        "keep it below httpTimeout (5 s)",
-        only="serve",
-    )
-    max_staleness_seconds: Seconds = setting(
-        110.0,
-        "/readyz fails if a kind was last known to be up to date longer ago than this; 0: no limit",
-        "raise it if an old view is better than no decision while the API server is down",
-    )
-    leader_elect: bool = setting(
-        False,
-        "of several replicas, only the one that holds a Lease decides",
-        "set it for more than one replica, unset it for one",
-        in_schedule=True,
-    )
-    lease_namespace: str = setting(
-        "",
-        "namespace of the lease; if empty: ownNamespace",
-        "change it to where the account may write Leases",
-        in_schedule="kube-system",
-    )
-    lease_name: str = setting(
-        "extender",
-        "name of the lease",
-        "change it if two installations share the namespace",
-        in_schedule="extender-scheduler",
-    )
-    lease_duration_seconds: int = setting(
-        15,
-        "how long standbys wait after the last renewal they saw before they take the lease",
-        "a leader leads for two thirds of it after a renewal; raise it if the API server is often away for longer",
-        gt=0,
-        le=2**31 - 1,
-    )
-    leader_service: str = setting(
-        "",
-        "Service without selector, in the lease's namespace, to point at the leader; standbys then report that they are"
-        " ready, because no calls reach them",
-        "set it if kube-scheduler calls a Service",
-        only="serve",
-    )
-    lease_follows_calls: bool = setting(
-        False,
-        "a replica that is called asks the leader for the lease; standbys then report that they are ready",
-        "set it if each replica serves a kube-scheduler of its own",
-        only="serve",
-    )
-    own_address: str = setting(
-        "",
-        "IP address at which leaderService reaches this pod: its status.podIP",
-        "set it with leaderService",
-        only="serve",
-    )
-    watch_kinds: tuple[str, ...] = setting(
-        (), "kinds to watch; default: all kinds that a rule reads", "set it if the account may not list some kinds"
-    )
-    body_limit: Bytes = setting(
-        64 * 1024 * 1024,
-        "largest request body: a number of bytes, or like 64Mi",
-        "raise it if kube-scheduler sends the whole nodes of a large cluster (nodeCacheCapable: false)",
-        only="serve",
-    )
-    connections: int = setting(
-        256,
-        "most open connections; beyond that an idle one of the client with most is closed",
-        "raise it for gangs of more than 128 members",
-        ge=1,
-        only="serve",
-    )
-    decision_seconds: Seconds = setting(
-        4.0,
-        "time limit of a decision; 0: none; serve: the call then ends in an error;"
-        " schedule: the limit of each search for a node, and of users' Reserve and Permit rules",
-        "in serve, keep it below httpTimeout (5 s)",
-    )
-    on_rule_failure: Literal["fail", "ignore"] = setting(
-        "fail",
-        "fail: a rule that raises or does not answer rejects the pod; ignore: pods are placed without such a rule, and"
-        " answers, log and metrics say so; requires decisionSeconds",
-        "set ignore if your rules are only preferences",
-    )
-    drain_seconds: Seconds = setting(
-        5.0,
-        "after SIGTERM: how long the extender still answers while not ready, so that Services notice",
-        "raise it if a proxy notices later, set 0 without a Service",
-        only="serve",
-    )
-    tls_cert: Path | None = setting(
-        None,
-        "certificate chain (PEM); with it the extender speaks HTTPS",
-        "set it if calls come from other machines",
-        only="serve",
-    )
-    tls_key: Path | None = setting(None, "private key of the certificate (PEM)", "set it with tlsCert", only="serve")
-    client_ca: Path | None = setting(
-        None,
-        "CA (PEM) of client certificates; with it everything but /livez and /readyz requires one",
-        "set it with tlsCert, so that not everyone may bind pods",
-        only="serve",
-    )
-    client_names: tuple[str, ...] = setting(
-        (),
-        "common or DNS names of client certificates that may call; default: every certificate of the CA",
-        "set it if the CA signs certificates for others than kube-scheduler",
-        only="serve",
-    )
-    simulate: bool = setting(
-        False,
-        "serve POST /simulate, which says whether pods would fit on nodes that do not exist yet",
-        "set it if an autoscaler asks",
-    )
-    record: Path | None = setting(
-        None,
-        "file to record watch events, calls and answers to; compressed if its name ends in .gz",
-        "set it to replay decisions later, or to decide them by another policy",
-    )
-    record_bytes: Bytes = setting(
-        256 * 1024 * 1024,
-        "approximate disk space for the recording and its rotated files",
-        "change it to the room on the disk",
-    )
-    metrics_client_ca: Path | None = setting(
-        None,
-        "CA (PEM) of the metrics scrapers; with it --metrics-bind speaks HTTPS, and /metrics requires a certificate",
-        "set it if not everyone may read metrics",
-        only="serve",
-    )
-    log_format: Literal["json", "text"] = setting("json", "the form of log lines", "set text to read it yourself")
-    log_level: Literal["debug", "info", "warning", "error"] = setting(
-        "info", "lowest level to log; POST /debug/log-level?level=debug changes it", "set debug to follow single pods"
-    )
+    bind: Address = setting("127.0.0.1:8888", in_schedule="127.0.0.1:8889")
+    insecure_bind: bool = False
+    metrics_bind: OptionalAddress = setting("", only="serve")
+    kubeconfig: Path | None = None
+    context: str = ""
+    as_: str = ""
+    as_group: tuple[str, ...] = ()
+    cluster: Path | None = setting(None, only="serve")
+    policy: Path | None = None
+    scheduler_name: str | None = setting(None, only="schedule", min_length=1)
+    feature_gates: str = ""
+    kubernetes_version: Literal["auto", "1.35", "1.36", "1.37", "1.38"] = "auto"
+    prefix: UrlPath = setting("/scheduler", only="serve")
+    score_scale: Literal["relative", "absolute"] = setting("relative", only="serve")
+    filter_answer: Literal["feasible", "best"] = setting("feasible", only="serve")
+    scheduler_filters: bool = setting(True, only="serve")
+    coscheduling: bool = setting(False, only="serve")
+    group_bind_seconds: Seconds = setting(2.5, only="serve")
+    exempt_namespaces: tuple[str, ...] = setting((), only="serve")
+    own_namespace: str = ""
+    own_labels: tuple[Pair, ...] = setting((), only="serve")
+    assumed_ttl_seconds: Seconds = 30.0
+    settle_seconds: Seconds = 10.0
+    activate_after_seconds: Seconds = setting(15.0, only="serve")
+    preempt_for_rules: bool = setting(False, only="serve")
+    permit_seconds: Seconds = setting(3.0, only="serve")
+    max_staleness_seconds: Seconds = 110.0
+    leader_elect: bool = setting(False, in_schedule=True)
+    lease_namespace: str = setting("", in_schedule="kube-system")
+    lease_name: str = setting("extender", in_schedule="extender-scheduler")
+    lease_duration_seconds: int = Field(default=15, gt=0, le=2**31 - 1)
+    leader_service: str = setting("", only="serve")
+    lease_follows_calls: bool = setting(False, only="serve")
+    own_address: str = setting("", only="serve")
+    watch_kinds: tuple[str, ...] = ()
+    body_limit: Bytes = setting(64 * 1024 * 1024, only="serve")
+    connections: int = setting(256, ge=1, only="serve")
+    decision_seconds: Seconds = 4.0
+    on_rule_failure: Literal["fail", "ignore"] = "fail"
+    drain_seconds: Seconds = setting(5.0, only="serve")
+    tls_cert: Path | None = setting(None, only="serve")
+    tls_key: Path | None = setting(None, only="serve")
+    client_ca: Path | None = setting(None, only="serve")
+    client_names: tuple[str, ...] = setting((), only="serve")
+    simulate: bool = False
+    record: Path | None = None
+    record_bytes: Bytes = 256 * 1024 * 1024
+    metrics_client_ca: Path | None = setting(None, only="serve")
+    log_format: Literal["json", "text"] = "json"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @property
     def chosen_version(self) -> str | None:
@@ -443,12 +306,13 @@ class Option:
 
 
 def _option(name: str, field: FieldInfo) -> Option:
-    scope: Any = field.json_schema_extra
+    scope: Any = field.json_schema_extra or {"commands": COMMANDS, "in_schedule": field.default}
     defaults = {"serve": field.default, "schedule": scope["in_schedule"]}
     defaults_by_command = {command: defaults[command] for command in scope["commands"]}
-    return Option(name, field.description or "", defaults_by_command, field.annotation)
+    return Option(name, _DESCRIPTIONS.get(name, ""), defaults_by_command, field.annotation)
 
 
+_DESCRIPTIONS = attributes_in(Settings.__doc__)
 OPTIONS: Mapping[str, Option] = {name: _option(name, field) for name, field in Settings.model_fields.items()}
 
 _WENT = {

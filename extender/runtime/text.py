@@ -5,6 +5,7 @@ Improves messages about configuration mistakes: suggests similar names, and rewr
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
@@ -17,6 +18,7 @@ _MOST_DIGITS = 18
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _SIMILARITY = 0.7
 _MOST_NAMED = 3
+_ATTRIBUTES = re.compile(r"^    (\w+(?:, \w+)*): (.+(?:\n {5,}.+)*)", re.MULTILINE)
 
 
 def whole_number(text: str) -> int | None:
@@ -160,3 +162,9 @@ def plainly(message: str) -> str:
     text = message.removeprefix("Value error, ")
     text = re.sub(r"Input should be (greater|less)", r"expected a value \1", text)
     return text.replace("Input should be", "expected")
+
+
+def attributes_in(docstring: str | None) -> dict[str, str]:
+    """Returns the text of each name below "Attributes:" in a docstring, in one line."""
+    texts = _ATTRIBUTES.findall(inspect.cleandoc(docstring or ""))
+    return {name: " ".join(text.split()) for names, text in texts for name in names.split(", ")}
