@@ -38,10 +38,10 @@ class Series:
     """One metric family. `name` is its name in queries, without the suffixes of a histogram."""
 
     kind: Literal["counter", "gauge", "histogram"]
-    name: str
     help: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = field(default=(), kw_only=True)
+    name: str = field(default="", kw_only=True)
 
 
 counter = partial(Series, "counter")
@@ -49,295 +49,234 @@ gauge = partial(Series, "gauge")
 histogram = partial(Series, "histogram")
 
 
-SERIES: Mapping[str, Series] = {
-    series.name: series
-    for series in (
-        histogram(
-            "extender_verb_duration_seconds",
+def _named(table: Mapping[str, Series]) -> Mapping[str, Series]:
+    return {name: replace(series, name=name) for name, series in table.items()}
+
+
+SERIES = _named(
+    {
+        "extender_verb_duration_seconds": histogram(
             "Seconds from a complete request to its answer, by verb and result: decided, passed, error, failed,"
             " unready, malformed.",
             ("verb", "result"),
             buckets=_CALL_BUCKETS,
         ),
-        histogram(
-            "extender_lock_wait_seconds",
-            "Seconds for which a caller waited for the cache's lock.",
-            ("caller",),
-            buckets=_WAIT_BUCKETS,
+        "extender_lock_wait_seconds": histogram(
+            "Seconds for which a caller waited for the cache's lock.", ("caller",), buckets=_WAIT_BUCKETS
         ),
-        counter("extender_refused_nodes_total", "Nodes refused, by the plugin that refused them.", ("plugin",)),
-        counter("extender_binds_total", "Binds by result: bound, already_bound, unfit, refused, unknown.", ("result",)),
-        counter(
-            "extender_group_plans_total", "Plans of pod groups for filter, by result: placed, refused.", ("result",)
+        "extender_refused_nodes_total": counter("Nodes refused, by the plugin that refused them.", ("plugin",)),
+        "extender_binds_total": counter("Binds by result: bound, already_bound, unfit, refused, unknown.", ("result",)),
+        "extender_group_plans_total": counter(
+            "Plans of pod groups for filter, by result: placed, refused.", ("result",)
         ),
-        counter(
-            "extender_group_plans_dropped_total",
+        "extender_group_plans_dropped_total": counter(
             "Plans of pod groups that were dropped, by reason: asked_again, changed, node, bound_elsewhere, age.",
             ("reason",),
         ),
-        counter(
-            "extender_gang_binds_refused_total",
+        "extender_gang_binds_refused_total": counter(
             "Binds of gang members that were refused because too few members could be bound together, by reason: "
             "unfit, timeout.",
             ("reason",),
         ),
-        gauge("extender_cache_size", "Objects in the cache: nodes, pods, assumed_pods.", ("type",)),
-        counter("extender_watch_events_total", "Watch events by kind and event type.", ("kind", "event")),
-        counter(
-            "extender_unreadable_objects_total",
-            "Objects that are left out of the cache because they cannot be read.",
-            ("kind",),
+        "extender_cache_size": gauge("Objects in the cache: nodes, pods, assumed_pods.", ("type",)),
+        "extender_watch_events_total": counter("Watch events by kind and event type.", ("kind", "event")),
+        "extender_unreadable_objects_total": counter(
+            "Objects that are left out of the cache because they cannot be read.", ("kind",)
         ),
-        counter(
-            "extender_set_aside_total",
+        "extender_set_aside_total": counter(
             "Unexpected errors about one object, with which the task went on without the object, by task. The log has"
             " them as `object set aside`.",
             ("task",),
         ),
-        counter("extender_relists_total", "Times that a kind had to be listed again.", ("kind",)),
-        counter(
-            "extender_cache_differences_total",
+        "extender_relists_total": counter("Times that a kind had to be listed again.", ("kind",)),
+        "extender_cache_differences_total": counter(
             "Differences from the API server that were corrected in the cache. Kind Table: in values that are derived"
             " from the objects.",
             ("kind",),
         ),
-        counter(
-            "extender_dropped_writes_total",
+        "extender_dropped_writes_total": counter(
             "Events and statuses that were dropped, because too many waited or the API server refused them repeatedly.",
             ("kind",),
         ),
-        counter(
-            "extender_not_recorded_total",
-            "Changes and decisions that --record left out because they came too fast or were too large.",
-            ("kind",),
+        "extender_not_recorded_total": counter(
+            "Changes and decisions that --record left out because they came too fast or were too large.", ("kind",)
         ),
-        counter("extender_rule_failures_total", "Pods for which a user's rule failed or hung.", ("rule",)),
-        gauge(
-            "extender_rule_calls_stuck",
-            "Calls of users' rules that run on after their deadline and that the process could not end.",
+        "extender_rule_failures_total": counter("Pods for which a user's rule failed or hung.", ("rule",)),
+        "extender_rule_calls_stuck": gauge(
+            "Calls of users' rules that run on after their deadline and that the process could not end."
         ),
-        counter("extender_rule_events_total", "The counters of users' rules (handle.count).", ("rule", "name")),
-        histogram(
-            "extender_rule_values",
-            "The histograms of users' rules (handle.observe).",
-            ("rule", "name"),
-            buckets=_RULE_BUCKETS,
+        "extender_rule_events_total": counter("The counters of users' rules (handle.count).", ("rule", "name")),
+        "extender_rule_values": histogram(
+            "The histograms of users' rules (handle.observe).", ("rule", "name"), buckets=_RULE_BUCKETS
         ),
-        counter(
-            "extender_preemption_victims_total",
-            "Pods that `extender serve` evicted for pods which only users' rules refused (--preempt-for-rules).",
+        "extender_preemption_victims_total": counter(
+            "Pods that `extender serve` evicted for pods which only users' rules refused (--preempt-for-rules)."
         ),
-        counter(
-            "extender_policy_reloads_total",
+        "extender_policy_reloads_total": counter(
             "Reads of the policy after the start, by result: success, or failure (the old policy then stays).",
             ("result",),
         ),
-        gauge(
-            "extender_policy_last_reload_successful",
-            "1 if the policy on disk is in force, 0 if it could not be loaded.",
+        "extender_policy_last_reload_successful": gauge(
+            "1 if the policy on disk is in force, 0 if it could not be loaded."
         ),
-        gauge(
-            "extender_policy_last_reload_success_timestamp_seconds",
-            "The time at which the policy in force was read, in seconds since the epoch.",
+        "extender_policy_last_reload_success_timestamp_seconds": gauge(
+            "The time at which the policy in force was read, in seconds since the epoch."
         ),
-        gauge(
-            "extender_watch_staleness_seconds",
+        "extender_watch_staleness_seconds": gauge(
             "Seconds since the cache was last confirmed to hold all objects of the kind as the API server does.",
             ("kind",),
         ),
-        counter(
-            "extender_rejected_requests_total",
-            "Requests answered with a status of 400 or above, by status code.",
-            ("code",),
+        "extender_rejected_requests_total": counter(
+            "Requests answered with a status of 400 or above, by status code.", ("code",)
         ),
-        gauge("extender_leader", "1 while this process holds the lease and leads, else 0.", ("name",)),
-        gauge("leader_election_master_status", "The same as extender_leader, under client-go's name.", ("name",)),
-        counter(
-            "rest_client_requests_total",
+        "extender_leader": gauge("1 while this process holds the lease and leads, else 0.", ("name",)),
+        "leader_election_master_status": gauge("The same as extender_leader, under client-go's name.", ("name",)),
+        "rest_client_requests_total": counter(
             "Requests to the API server by status code; the code <error> means that there was no answer.",
             ("code", "method", "host"),
         ),
-        histogram(
-            "rest_client_request_duration_seconds",
+        "rest_client_request_duration_seconds": histogram(
             "Seconds until the API server's response headers arrived, by method.",
             ("verb", "host"),
             buckets=_REQUEST_BUCKETS,
         ),
-        gauge(
-            "extender_gc_longest_pause_seconds",
-            "Seconds of the longest garbage collection of the last five to ten minutes; every call waits for it.",
+        "extender_gc_longest_pause_seconds": gauge(
+            "Seconds of the longest garbage collection of the last five to ten minutes; every call waits for it."
         ),
-        gauge(
-            "extender_build_info", "Always 1; the labels describe the build.", ("version", "commit", "python_version")
+        "extender_build_info": gauge(
+            "Always 1; the labels describe the build.", ("version", "commit", "python_version")
         ),
-    )
-}
+    }
+)
 
-SCHEDULER_SERIES: Mapping[str, Series] = {
-    series.name: series
-    for series in (
-        gauge("scheduler_pending_pods", "Waiting pods by queue: active, backoff, unschedulable, gated.", ("queue",)),
-        counter(
-            "scheduler_queue_incoming_pods_total",
-            "Pods that entered a queue, by the event that brought them there.",
-            ("queue", "event"),
+SCHEDULER_SERIES = _named(
+    {
+        "scheduler_pending_pods": gauge("Waiting pods by queue: active, backoff, unschedulable, gated.", ("queue",)),
+        "scheduler_queue_incoming_pods_total": counter(
+            "Pods that entered a queue, by the event that brought them there.", ("queue", "event")
         ),
-        gauge(
-            "scheduler_unschedulable_pods",
+        "scheduler_unschedulable_pods": gauge(
             "Waiting pods, by each plugin that refused them in their last attempt or keeps them gated.",
             ("plugin", "profile"),
         ),
-        histogram(
-            "scheduler_framework_extension_point_duration_seconds",
+        "scheduler_framework_extension_point_duration_seconds": histogram(
             "Seconds that an extension point took with all of its plugins: PreEnqueue, PreFilter, Filter, PostFilter,"
             " PreScore, Score, Reserve, Permit, PreBind, Bind, RankNodes. Bind and RankNodes are measured for each pod,"
             " the others for each hundredth. RankNodes, since Kubernetes 1.38, is for groups that look for victims.",
             ("extension_point", "status", "profile"),
             buckets=_POINT_BUCKETS,
         ),
-        histogram(
-            "scheduler_plugin_execution_duration_seconds",
+        "scheduler_plugin_execution_duration_seconds": histogram(
             "Seconds that a plugin took at an extension point: PreFilter, Filter, PreScore and Score (for all nodes"
             " together), Reserve, Permit, PreBind and Bind. Measured for every hundredth pod.",
             ("plugin", "extension_point", "status"),
             buckets=_WAIT_BUCKETS,
         ),
-        gauge(
-            "workqueue_depth",
+        "workqueue_depth": gauge(
             "What waits for a free thread: writes of statuses and events; pods whose bind (binds), reservations or"
             " PreBind rules (prebinds) have not begun; preemptions that have evicted nothing yet (preemptions).",
             ("name",),
         ),
-        counter(
-            "scheduler_schedule_attempts_total",
-            "Attempts to schedule a pod by result: scheduled, unschedulable, error.",
-            ("result", "profile"),
+        "scheduler_schedule_attempts_total": counter(
+            "Attempts to schedule a pod by result: scheduled, unschedulable, error.", ("result", "profile")
         ),
-        histogram(
-            "scheduler_scheduling_attempt_duration_seconds",
+        "scheduler_scheduling_attempt_duration_seconds": histogram(
             "Seconds from the moment when a pod leaves the queue until it is bound or back in the queue.",
             ("result", "profile"),
             buckets=_ATTEMPT_BUCKETS,
         ),
-        histogram(
-            "scheduler_scheduling_algorithm_duration_seconds",
-            "Seconds that one decision took.",
-            buckets=_ATTEMPT_BUCKETS,
+        "scheduler_scheduling_algorithm_duration_seconds": histogram(
+            "Seconds that one decision took.", buckets=_ATTEMPT_BUCKETS
         ),
-        histogram(
-            "scheduler_pod_scheduling_attempts",
-            "Attempts that a pod needed until it was bound.",
-            buckets=_COUNT_BUCKETS,
+        "scheduler_pod_scheduling_attempts": histogram(
+            "Attempts that a pod needed until it was bound.", buckets=_COUNT_BUCKETS
         ),
-        histogram(
-            "scheduler_pod_scheduling_sli_duration_seconds",
+        "scheduler_pod_scheduling_sli_duration_seconds": histogram(
             "Seconds from the moment when a pod could first be tried until it is bound.",
             ("attempts",),
             buckets=_TO_BOUND_BUCKETS,
         ),
-        counter(
-            "scheduler_pod_scheduled_after_flush_total",
+        "scheduler_pod_scheduled_after_flush_total": counter(
             "Pods that were bound after they were tried again only because they had waited too long"
-            " (podMaxInUnschedulablePodsSeconds).",
+            " (podMaxInUnschedulablePodsSeconds)."
         ),
-        histogram(
-            "scheduler_permit_wait_duration_seconds",
+        "scheduler_permit_wait_duration_seconds": histogram(
             "Seconds that a pod waited at Permit, by how that ended: Success, Unschedulable, Error.",
             ("result",),
             buckets=_ATTEMPT_BUCKETS,
         ),
-        counter(
-            "scheduler_preemption_attempts_total",
-            "Searches for pods that could be evicted for a pod, with or without success.",
+        "scheduler_preemption_attempts_total": counter(
+            "Searches for pods that could be evicted for a pod, with or without success."
         ),
-        histogram("scheduler_preemption_victims", "Pods evicted for one pod.", buckets=_VICTIMS_BUCKETS),
-        gauge(
-            "scheduler_queued_entities",
+        "scheduler_preemption_victims": histogram("Pods evicted for one pod.", buckets=_VICTIMS_BUCKETS),
+        "scheduler_queued_entities": gauge(
             "Waiting entities by queue: pods without a group (pod) and root groups (podgroup, compositepodgroup).",
             ("queue", "entity"),
         ),
-        counter(
-            "scheduler_queue_incoming_entities_total",
+        "scheduler_queue_incoming_entities_total": counter(
             "Pods without a group (pod) and root groups (podgroup, compositepodgroup) that entered a queue, by event.",
             ("queue", "event", "entity"),
         ),
-        counter(
-            "scheduler_podgroup_schedule_attempts_total",
+        "scheduler_podgroup_schedule_attempts_total": counter(
             "Attempts to schedule a root group by result: scheduled, unschedulable, waiting_on_preemption, error.",
             ("result", "profile", "entity"),
         ),
-        histogram(
-            "scheduler_podgroup_scheduling_attempt_duration_seconds",
+        "scheduler_podgroup_scheduling_attempt_duration_seconds": histogram(
             "Seconds from the moment when a group leaves the queue until its members are bound or given back.",
             ("result", "profile", "entity"),
             buckets=_ATTEMPT_BUCKETS,
         ),
-        histogram(
-            "scheduler_podgroup_scheduling_algorithm_duration_seconds",
+        "scheduler_podgroup_scheduling_algorithm_duration_seconds": histogram(
             "Seconds that the decision about all members of a group took, without preemption.",
             ("profile", "entity"),
             buckets=_ATTEMPT_BUCKETS,
         ),
-        counter(
-            "extender_attempt_seconds_total",
-            "Seconds of the deciding thread by what the attempt cost: cheap (under 0.1 s), costly, gave way.",
-            ("cost",),
+        "extender_attempt_seconds_total": counter(
+            "Seconds of the deciding thread by what the attempt cost: cheap (under 0.1 s), costly, gave way.", ("cost",)
         ),
-        counter(
-            "scheduler_workload_preemption_attempts_total",
+        "scheduler_workload_preemption_attempts_total": counter(
             "Searches for pods that could be evicted for a group, by kube-scheduler's code of the outcome.",
             ("preemptor", "result"),
         ),
-        histogram(
-            "scheduler_workload_preemption_victims",
-            "Pods evicted for one group.",
-            ("preemptor",),
-            buckets=_GROUP_VICTIMS_BUCKETS,
+        "scheduler_workload_preemption_victims": histogram(
+            "Pods evicted for one group.", ("preemptor",), buckets=_GROUP_VICTIMS_BUCKETS
         ),
-        histogram(
-            "scheduler_preemption_workload_disruptions",
+        "scheduler_preemption_workload_disruptions": histogram(
             "Units evicted for one group: a pod, or all pods of a group with disruptionMode all. Before Kubernetes 1.38"
             " only units of pod groups, without the label victim.",
             ("preemptor", "victim"),
             buckets=_GROUP_VICTIMS_BUCKETS,
         ),
-        histogram(
-            "scheduler_preemption_evaluation_duration_seconds",
+        "scheduler_preemption_evaluation_duration_seconds": histogram(
             "Seconds of a search for pods to evict, by preemptor (pod, podgroup, compositepodgroup) and by"
             " kube-scheduler's code of the outcome.",
             ("preemptor", "result"),
             buckets=_PREEMPTION_BUCKETS,
         ),
-        histogram(
-            "scheduler_preemption_execution_duration_seconds",
+        "scheduler_preemption_execution_duration_seconds": histogram(
             "Seconds that the evictions for a preemptor (pod, podgroup, compositepodgroup) took, by result: success,"
             " error.",
             ("preemptor", "result"),
             buckets=_PREEMPTION_BUCKETS,
         ),
-        counter(
-            "scheduler_preemption_pdb_violations_total",
-            "Pods evicted although a PodDisruptionBudget protects them, by preemptor.",
-            ("preemptor",),
+        "scheduler_preemption_pdb_violations_total": counter(
+            "Pods evicted although a PodDisruptionBudget protects them, by preemptor.", ("preemptor",)
         ),
-        counter(
-            "scheduler_generated_placements_total",
+        "scheduler_generated_placements_total": counter(
             "Topology domains on which groups were tried. Before Kubernetes 1.38 of PodGroups alone, as the next two.",
             ("profile", "entity"),
         ),
-        counter(
-            "scheduler_placement_evaluations_total",
+        "scheduler_placement_evaluations_total": counter(
             "Attempts to place a group on one topology domain, by result: feasible, infeasible.",
             ("result", "profile", "entity"),
         ),
-        histogram(
-            "scheduler_placement_evaluation_duration_seconds",
+        "scheduler_placement_evaluation_duration_seconds": histogram(
             "Seconds of an attempt to place a group on one topology domain, by result: feasible, infeasible.",
             ("result", "profile", "entity"),
             buckets=_ATTEMPT_BUCKETS,
         ),
-    )
-}
+    }
+)
 
 ALL_SERIES: Mapping[str, Series] = {**SERIES, **SCHEDULER_SERIES}
 
