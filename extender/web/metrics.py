@@ -13,6 +13,7 @@ import logging
 import platform
 import threading
 import traceback
+from collections import Counter as Counts
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
@@ -405,19 +406,22 @@ class SchedulerMetrics(Metrics):
         self.registry.register(AtScrape(collect))
 
     def _entities(self, found: Mapping[tuple[str, ...], int]) -> Mapping[tuple[str, ...], int]:
-        counts: dict[tuple[str, ...], int] = {}
+        counts = Counts[tuple[str, ...]]()
         for (queue, entity), count in found.items():
-            kind = queue, self._entity(entity)
-            counts[kind] = counts.get(kind, 0) + count
+            counts[queue, self._entity(entity)] += count
         return counts
 
     def _entity(self, entity: str) -> str:
         """Returns the kind of an entity of the queue; before Kubernetes 1.38, a tree is a podgroup."""
         return entity if self._has_entities or entity == "pod" else "podgroup"
 
-    def _values(self, name: str, **labels: str) -> Sequence[str]:
-        """Returns the values of those labels that the metric has in this version."""
-        return [labels[label] for label in self._series[name].labels]
+    def _add(self, name: str, amount: float = 1, /, **labels: str) -> None:
+        """Counts with those of the labels that the metric has in this version."""
+        self._counter(name, *(labels[label] for label in self._series[name].labels)).inc(amount)
+
+    def _observe(self, name: str, value: float, /, **labels: str) -> None:
+        """Observes with those of the labels that the metric has in this version."""
+        self._histogram(name, *(labels[label] for label in self._series[name].labels)).observe(value)
 
     def incoming(self, queue: str, event: str) -> None:
         self._counter("scheduler_queue_incoming_pods_total", queue, event).inc()
@@ -471,14 +475,12 @@ class SchedulerMetrics(Metrics):
         if preemptor == "pod":
             self._histogram("scheduler_preemption_victims").observe(victims)
         else:
-            name = "scheduler_workload_preemption_victims"
-            self._histogram(name, *self._values(name, preemptor=preemptor)).observe(victims)
+            self._observe("scheduler_workload_preemption_victims", victims, preemptor=preemptor)
         if not self._has_entities:
             groups = sum(count for victim, count in disruptions.items() if victim != "pod")
             disruptions = {"podgroup": groups} if groups else {}
-        name = "scheduler_preemption_workload_disruptions"
         for victim, count in disruptions.items():
-            self._histogram(name, *self._values(name, preemptor=preemptor, victim=victim)).observe(count)
+            self._observe("scheduler_preemption_workload_disruptions", count, preemptor=preemptor, victim=victim)
         if pdb_violations:
             self._counter("scheduler_preemption_pdb_violations_total", preemptor).inc(pdb_violations)
 
@@ -487,27 +489,23 @@ class SchedulerMetrics(Metrics):
 
     def group_decided(self, profile: str, entity: str, seconds: float) -> None:
         name = "scheduler_podgroup_scheduling_algorithm_duration_seconds"
-        self._histogram(name, *self._values(name, profile=profile, entity=entity)).observe(seconds)
+        self._observe(name, seconds, profile=profile, entity=entity)
 
     def group_attempted(self, result: GroupResult, profile: str, entity: str, seconds: float) -> None:
-        name = "scheduler_podgroup_schedule_attempts_total"
-        values = self._values(name, result=result, profile=profile, entity=entity)
-        self._counter(name, *values).inc()
-        self._histogram("scheduler_podgroup_scheduling_attempt_duration_seconds", *values).observe(seconds)
+        labels = {"result": result, "profile": profile, "entity": entity}
+        self._add("scheduler_podgroup_schedule_attempts_total", **labels)
+        self._observe("scheduler_podgroup_scheduling_attempt_duration_seconds", seconds, **labels)
 
     def group_preemption_tried(self, entity: str, status: str, seconds: float | None) -> None:
-        name = "scheduler_workload_preemption_attempts_total"
-        self._counter(name, *self._values(name, preemptor=entity, result=status)).inc()
+        self._add("scheduler_workload_preemption_attempts_total", preemptor=entity, result=status)
         if seconds is not None:
             name = "scheduler_preemption_evaluation_duration_seconds"
             self._histogram(name, self._entity(entity), status).observe(seconds)
 
     def placements_generated(self, profile: str, entity: str, count: int) -> None:
-        name = "scheduler_generated_placements_total"
-        self._counter(name, *self._values(name, profile=profile, entity=entity)).inc(count)
+        self._add("scheduler_generated_placements_total", count, profile=profile, entity=entity)
 
     def placement_evaluated(self, result: str, profile: str, entity: str, seconds: float) -> None:
-        name = "scheduler_placement_evaluations_total"
-        values = self._values(name, result=result, profile=profile, entity=entity)
-        self._counter(name, *values).inc()
-        self._histogram("scheduler_placement_evaluation_duration_seconds", *values).observe(seconds)
+        labels = {"result": result, "profile": profile, "entity": entity}
+        self._add("scheduler_placement_evaluations_total", **labels)
+        self._observe("scheduler_placement_evaluation_duration_seconds", seconds, **labels)
