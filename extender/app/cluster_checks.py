@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from extender.cluster.kube_client import KubeClient, error_of
+from extender.cluster.kube_client import ApiCall, KubeClient, error_of
 from extender.cluster.watch.api_objects import decoders
 from extender.errors import ClusterError, NotFound
 from extender.model.kinds import COSCHEDULING_POD_GROUPS, KINDS, Kind
@@ -363,7 +363,7 @@ def _may(client: KubeClient, right: Right, account: str) -> bool:
         spec["groups"] = ["system:serviceaccounts", f"system:serviceaccounts:{owner}", "system:authenticated"]
     review = msgspec.json.encode({"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec})
     path = f"/apis/authorization.k8s.io/v1/{kind.lower()}s"
-    return client.call_for(_DECODE_REVIEW, "POST", path, review).status.allowed
+    return client.call_for(_DECODE_REVIEW, ApiCall("POST", path, review)).status.allowed
 
 
 def own_pods(client: KubeClient, account: str) -> list[Pod]:
@@ -373,7 +373,8 @@ def own_pods(client: KubeClient, account: str) -> list[Pod]:
     """
     namespace, _, name = account.partition("/")
     path = f"/apis/apps/v1/namespaces/{quote(namespace, '')}/deployments"
-    templates = [each["spec"]["template"] for each in client.call_for(msgspec.json.decode, "GET", path, b"")["items"]]
+    deployments = client.call_for(msgspec.json.decode, ApiCall("GET", path))["items"]
+    templates = [each["spec"]["template"] for each in deployments]
     own = [each for each in templates if each["spec"].get("serviceAccountName", "default") == name]
     decode = decoders(KINDS[Pod.__name__])[1]
     pods = [decode(msgspec.Raw(msgspec.json.encode(each))) for each in own]

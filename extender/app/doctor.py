@@ -438,11 +438,12 @@ class ExtenderCaller:
 
     def post(self, verb: str, body: bytes) -> _Answer:
         """Calls a verb. Raises ClusterError if no answer arrives."""
-        return self.exchange(Request("POST", f"{self._path}/{verb}", _JSON, body))
+        return self.exchange("POST", f"{self._path}/{verb}", body)
 
-    def exchange(self, request: Request) -> _Answer:
+    def exchange(self, method: str, path: str, body: bytes = b"") -> _Answer:
         """Sends a request. Raises ClusterError if no answer arrives."""
-        with self._pool.exchange(self.endpoint, request, self.config.timeout_seconds) as response:
+        request = Request(method, path, _JSON if body else (), self.config.timeout_seconds, body)
+        with self._pool.exchange(self.endpoint, request) as response:
             body = response.read()
         media_type = response.header(b"content-type").partition(";")[0].strip().lower()
         return _Answer(response.status, media_type, body, response.header(b"warning"))
@@ -527,7 +528,7 @@ def _certificate(endpoint: Endpoint, timeout_seconds: float) -> Iterator[Finding
 
 
 def _readiness(caller: ExtenderCaller) -> Iterator[Finding]:
-    answer = caller.exchange(Request("GET", "/readyz?verbose", []))
+    answer = caller.exchange("GET", "/readyz?verbose")
     if answer.is_of_extender(200):
         yield ok("ready", f"{caller.endpoint.host} is ready")
     else:

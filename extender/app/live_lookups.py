@@ -18,6 +18,7 @@ from extender.cluster.kube_client import (
     FIRST_CALL_SECONDS,
     FORBIDDEN,
     NEEDED,
+    ApiCall,
     ForwardedReplica,
     KubeClient,
     connection_advice,
@@ -256,12 +257,12 @@ def replicas(access: ClusterAccess, namespace: str, name: str, port: int) -> Ite
     with closing(KubeClient(credentials)) as client:
         path = f"/apis/apps/v1/namespaces/{quote(namespace)}/deployments/{quote(name)}"
         try:
-            found = client.call_for(_DEPLOYMENT.decode, "GET", path, b"")
+            found = client.call_for(_DEPLOYMENT.decode, ApiCall("GET", path))
         except ClusterError as error:
             raise ClusterError(f"the Deployment {namespace}/{name} cannot be read: {error}") from None
         labels = ",".join(f"{key}={value}" for key, value in found.spec.selector.match_labels.items())
         path = f"/api/v1/namespaces/{quote(namespace)}/pods?labelSelector={quote(labels)}"
-        pods = client.call_for(_PODS.decode, "GET", path, b"").items
+        pods = client.call_for(_PODS.decode, ApiCall("GET", path)).items
     running = [pod.name for pod in pods or () if pod.status.phase == "Running" and not pod.terminating]
     if not running:
         raise ClusterError(f"no pod of the Deployment {namespace}/{name} is running")

@@ -23,7 +23,7 @@ from urllib.parse import quote
 
 from extender.cache.cache import Cache
 from extender.cluster.credentials import credentials_of
-from extender.cluster.kube_client import KubeClient
+from extender.cluster.kube_client import ApiCall, KubeClient
 from extender.config.cluster_access import IN_CLUSTER, ClusterAccess
 from extender.config.settings import Command, Settings
 from extender.engine.decide import SchedulingCycle, Scope
@@ -216,7 +216,7 @@ def _config_map(policy: Path, client: KubeClient) -> bytes:
     namespace, separator, name = str(policy).removeprefix(CONFIG_MAP).partition("/")
     if not (namespace and separator and name):
         raise ConfigurationError([f"expected {CONFIG_MAP}NAMESPACE/NAME"])
-    return client.call("GET", f"/api/v1/namespaces/{quote(namespace, '')}/configmaps/{quote(name, '')}", b"")
+    return client.call(ApiCall("GET", f"/api/v1/namespaces/{quote(namespace, '')}/configmaps/{quote(name, '')}"))
 
 
 Adopt = Callable[[Policy, str], None]

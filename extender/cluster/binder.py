@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from extender.cluster.kube_client import Caller
+from extender.cluster.kube_client import ApiCall, Caller
 from extender.cluster.statuses import MERGE, STRATEGIC_MERGE, patch_status
 from extender.errors import Conflict, NotFound, OutcomeUnknown, Refused
 from extender.model.devices import (
@@ -83,7 +83,7 @@ class ApiBinder:
         }
         path = f"/api/v1/namespaces/{_quoted(namespace)}/pods/{_quoted(name)}/binding"
         try:
-            self._client.call("POST", path, _ENCODE(body), check=check)
+            self._client.call(ApiCall("POST", path, _ENCODE(body), check=check))
         except Refused as error:
             # The API server checks the UID before the node, so this conflict is about the same pod.
             if isinstance(error, Conflict) and f'is already assigned to node "{node}"' in str(error):
@@ -129,7 +129,7 @@ class ApiClaims:
             "ownerReferences": claim.metadata.owner_references,
         }
         body = {"apiVersion": _API, "kind": "ResourceClaim", "metadata": metadata, "spec": claim.spec}
-        return self._client.call_for(_DECODE, "POST", _collection(pod.namespace), _ENCODE(body))
+        return self._client.call_for(_DECODE, ApiCall("POST", _collection(pod.namespace), _ENCODE(body)))
 
     def bind(
         self, claim: ResourceClaim, consumer: ConsumerReference, allocation: AllocationResult | None
@@ -176,7 +176,7 @@ class ApiClaims:
         try:
             self._without_finalizer(self._read(claim))
             preconditions = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": claim.uid}}
-            self._client.call("DELETE", _path(claim), _ENCODE(preconditions))
+            self._client.call(ApiCall("DELETE", _path(claim), _ENCODE(preconditions)))
         except NotFound:
             pass
 
@@ -215,7 +215,7 @@ class ApiClaims:
         return self._patch(claim, {"metadata": {"$deleteFromPrimitiveList/finalizers": [RESOURCE_CLAIM_FINALIZER]}})
 
     def _read(self, claim: ResourceClaim) -> ResourceClaim:
-        read = self._client.call_for(_DECODE, "GET", _path(claim), b"")
+        read = self._client.call_for(_DECODE, ApiCall("GET", _path(claim)))
         if read.uid != claim.uid:
             raise NotFound(f"claim {claim.key} was deleted and created again", 404)
         return read
@@ -223,8 +223,8 @@ class ApiClaims:
     def _patch(self, claim: ResourceClaim, patch: dict[str, Any], subresource: str = "") -> ResourceClaim:
         unchanged = {"uid": claim.uid, "resourceVersion": claim.metadata.resource_version}
         body = {**patch, "metadata": {**patch.get("metadata", {}), **unchanged}}
-        path = _path(claim) + subresource
-        return self._client.call_for(_DECODE, "PATCH", path, _ENCODE(body), content_type=STRATEGIC_MERGE)
+        call = ApiCall("PATCH", _path(claim) + subresource, _ENCODE(body), STRATEGIC_MERGE)
+        return self._client.call_for(_DECODE, call)
 
 
 def _is_done(claim: ResourceClaim, consumer: ConsumerReference, allocation: AllocationResult | None) -> bool:
@@ -279,4 +279,4 @@ class ApiVolumes:
         if annotations:
             metadata["annotations"] = annotations
         body = _ENCODE({"metadata": metadata, **patch})
-        return self._client.call_for(decoder.decode, "PATCH", path, body, content_type=MERGE)
+        return self._client.call_for(decoder.decode, ApiCall("PATCH", path, body, MERGE))

@@ -12,7 +12,7 @@ from uuid import uuid4
 import msgspec
 
 from extender.cluster.election.lease import micro_time
-from extender.cluster.kube_client import Caller
+from extender.cluster.kube_client import ApiCall, Caller
 from extender.cluster.outbox import Outbox, TokenBucket
 from extender.cluster.statuses import MERGE
 from extender.errors import NotFound
@@ -103,14 +103,15 @@ class ApiEvents:
         series.last_at = occurrences.last_at
         try:
             body = {"series": _series(series.count, series.last_at)}
-            self._client.call("PATCH", f"{_path(occurrences.pod)}/{quote(series.name, '')}", _ENCODE(body), MERGE)
+            path = f"{_path(occurrences.pod)}/{quote(series.name, '')}"
+            self._client.call(ApiCall("PATCH", path, _ENCODE(body), MERGE))
         except NotFound:
             return False
         return True
 
     def _begin(self, occurrences: _Occurrences) -> _Series:
         name = f"{occurrences.pod.name[:220]}.{uuid4().hex[:16]}"
-        self._client.call("POST", _path(occurrences.pod), _ENCODE(self._event(name, occurrences)))
+        self._client.call(ApiCall("POST", _path(occurrences.pod), _ENCODE(self._event(name, occurrences))))
         return _Series(name, occurrences.count, occurrences.last_at)
 
     def _event(self, name: str, occurrences: _Occurrences) -> dict[str, Any]:

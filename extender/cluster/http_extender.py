@@ -50,12 +50,10 @@ class HttpExtender:
                 effect.
         """
         url = f"{self._prefix}/{verb}"
-        request = Request("POST", f"{self._path}/{verb}", _HEADERS, body)
-        deadline = time.monotonic() + self._timeout_seconds
+        path, seconds = f"{self._path}/{verb}", self._timeout_seconds
+        request = Request("POST", path, _HEADERS, seconds, body, time.monotonic() + seconds, False, check)
         try:
-            with self._pool.exchange(
-                self._endpoint, request, self._timeout_seconds, deadline=deadline, repeatable=False, check=check
-            ) as response:
+            with self._pool.exchange(self._endpoint, request) as response:
                 data = _read(response)
         except BrokenExchange as error:
             raise OutcomeUnknown(f"{url}: {error}") from None

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
@@ -52,25 +52,29 @@ class Status(msgspec.Struct, gc=False):
     code: int = 0
 
 
+class ApiCall(NamedTuple):
+    """One call of the API server.
+
+    Attributes:
+        timeout_seconds: nothing is sent after this time. The API server gives up a write that it has had for so long.
+            It does not notice if its client has given up, when the network between the two is interrupted.
+        check: called just before anything is sent, also if the call has to be repeated.
+    """
+
+    method: str
+    path: str
+    body: bytes = b""
+    content_type: str = JSON
+    timeout_seconds: float = CALL_SECONDS
+    check: Check = always
+
+
 class Caller(ABC):
     """The interface of everything that calls the API server."""
 
     @abstractmethod
-    def call(
-        self,
-        method: str,
-        path: str,
-        body: bytes,
-        content_type: str = JSON,
-        timeout_seconds: float = CALL_SECONDS,
-        check: Check = always,
-    ) -> bytes:
-        """Sends `body`, and returns the response's body. Nothing is sent after `timeout_seconds`.
-
-        The API server gives up a write that it has had for so long. It does not notice if its client has given up,
-        when the network between the two is interrupted.
-
-        `check` is called just before anything is sent, also if the call has to be repeated.
+    def call(self, call: ApiCall) -> bytes:
+        """Sends the body of the call, and returns the response's body.
 
         Raises:
             Refused: the API server answered 4xx except 408 and 499, has certainly not begun to write (see `error_of`),
@@ -80,21 +84,13 @@ class Caller(ABC):
                 attempt got no response and the second attempt was refused, because the first may have succeeded.
         """
 
-    def call_for(
-        self,
-        decode: Callable[[bytes], T],
-        method: str,
-        path: str,
-        body: bytes,
-        content_type: str = JSON,
-        timeout_seconds: float = CALL_SECONDS,
-    ) -> T:
+    def call_for(self, decode: Callable[[bytes], T], call: ApiCall) -> T:
         """Does the same as `call`, and decodes the response. If decoding fails, raises OutcomeUnknown."""
-        data = self.call(method, path, body, content_type, timeout_seconds)
+        data = self.call(call)
         try:
             return decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise OutcomeUnknown(f"the response to {method} {path} cannot be read: {error}") from None
+            raise OutcomeUnknown(f"the response to {call.method} {call.path} cannot be read: {error}") from None
 
 
 class KubeClient(Caller):
@@ -134,9 +130,9 @@ class KubeClient(Caller):
         """
         config = self._current()
         target = config.base + (f"{path}?{urlencode(query)}" if query else path)
-        request = Request("GET", target, self._headers_of(config, {"Accept": accept}))
+        request = Request("GET", target, self._headers_of(config, {"Accept": accept}), silence_seconds)
         try:
-            with self._pool.exchange(config.endpoint, request, silence_seconds) as response:
+            with self._pool.exchange(config.endpoint, request) as response:
                 yield response
         except Refused:
             self._begin_renewal(config, rejected=False)
@@ -174,24 +170,13 @@ class KubeClient(Caller):
         """Returns the kind in the version that `get_all` found served; in the newest one if it was not asked yet."""
         return self._served.get(kind.path, kind)
 
-    def call(
-        self,
-        method: str,
-        path: str,
-        body: bytes,
-        content_type: str = JSON,
-        timeout_seconds: float = CALL_SECONDS,
-        check: Check = always,
-    ) -> bytes:
+    def call(self, call: ApiCall) -> bytes:
         """See Caller. If the server had closed the idle connection, sends the request again over a new connection."""
-        headers = {"Accept": JSON, **({"Content-Type": content_type} if body else {})}
-        if method != "GET":
-            path += f"{'&' if '?' in path else '?'}timeout={timeout_seconds:g}s"
         config = self._current()
-        deadline = time.monotonic() + timeout_seconds
-        status, data = self._send(config, method, path, body, headers, deadline, check)
+        deadline = time.monotonic() + call.timeout_seconds
+        status, data = self._send(config, call, deadline)
         if status == _UNAUTHORIZED and (renewed := self._renew(config)) is not config:
-            status, data = self._send(renewed, method, path, body, headers, deadline, check)
+            status, data = self._send(renewed, call, deadline)
         if not 200 <= status < 300:
             raise error_of(status, data)
         return data
@@ -200,22 +185,15 @@ class KubeClient(Caller):
         """Ends every connection. Threads that wait on one get an OutcomeUnknown."""
         self._pool.close()
 
-    def _send(
-        self,
-        config: ClientConfig,
-        method: str,
-        path: str,
-        body: bytes,
-        headers: Mapping[str, str],
-        deadline: float,
-        check: Check,
-    ) -> tuple[int, bytes]:
-        request = Request(method, config.base + path, self._headers_of(config, headers), body)
-        silence_seconds = deadline - time.monotonic()
+    def _send(self, config: ClientConfig, call: ApiCall, deadline: float) -> tuple[int, bytes]:
+        method, target = call.method, config.base + call.path
+        if method != "GET":
+            target += f"{'&' if '?' in target else '?'}timeout={call.timeout_seconds:g}s"
+        own = {"Accept": JSON, "Content-Type": call.content_type} if call.body else {"Accept": JSON}
+        headers, silence_seconds = self._headers_of(config, own), deadline - time.monotonic()
+        request = Request(method, target, headers, silence_seconds, call.body, deadline, check=call.check)
         try:
-            with self._pool.exchange(
-                config.endpoint, request, silence_seconds, deadline=deadline, check=check
-            ) as response:
+            with self._pool.exchange(config.endpoint, request) as response:
                 data = response.read()
         except Refused:
             self._begin_renewal(config, rejected=False)
@@ -366,7 +344,7 @@ _VERSION = msgspec.json.Decoder(_VersionInfo)
 
 def reported_version(client: KubeClient) -> str:
     """Returns the version of the API server, as v1.37.1. Raises ClusterError if it is not served in time."""
-    return client.call_for(_VERSION.decode, "GET", "/version", b"", timeout_seconds=FIRST_CALL_SECONDS).git_version
+    return client.call_for(_VERSION.decode, ApiCall("GET", "/version", timeout_seconds=FIRST_CALL_SECONDS)).git_version
 
 
 @dataclass(frozen=True, slots=True)

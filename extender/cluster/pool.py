@@ -374,12 +374,24 @@ def one_line(error: Exception) -> str:
 
 
 class Request(NamedTuple):
-    """One request; `target` is its path and query."""
+    """One request, and its limits.
+
+    Attributes:
+        target: the path and query.
+        silence_seconds: the longest time without a byte of the response.
+        deadline: when the exchange must be complete, in monotonic seconds.
+        repeatable: True if the request may be sent again when the server had closed the idle connection.
+        check: called before anything is sent: after the connection is open, and again for a repetition.
+    """
 
     method: str
     target: str
     headers: Headers
+    silence_seconds: float
     body: bytes = b""
+    deadline: float = inf
+    repeatable: bool = True
+    check: Check = always
 
 
 class ConnectionPool:
@@ -403,34 +415,17 @@ class ConnectionPool:
         self._closed = False
 
     @contextmanager
-    def exchange(
-        self,
-        endpoint: Endpoint,
-        request: Request,
-        silence_seconds: float,
-        *,
-        deadline: float = inf,
-        repeatable: bool = True,
-        check: Check = always,
-    ) -> Iterator[Response]:
+    def exchange(self, endpoint: Endpoint, request: Request) -> Iterator[Response]:
         """Sends a request. The caller reads the response's body in the `with` block.
 
-        Args:
-            silence_seconds: the longest time without a byte of the response.
-            deadline: when the exchange must be complete, in monotonic seconds.
-            repeatable: True if the request may be sent again when the server had closed the idle connection.
-            check: called before anything is sent: after the connection is open, and again for a repetition.
-
         Raises:
-            Refused: the server cannot be reached, or `check` refuses the request.
+            Refused: the server cannot be reached, or the request's `check` refuses it.
             BrokenExchange: no complete response arrived in time.
         """
         began_at = time.monotonic()
         try:
             try:
-                connection, response = self._send(
-                    endpoint, request, silence_seconds, deadline, repeatable=repeatable, check=check
-                )
+                connection, response = self._send(endpoint, request)
             except BaseException:
                 self._observe(request.method, endpoint.host, _NO_RESPONSE, time.monotonic() - began_at)
                 raise
@@ -457,48 +452,30 @@ class ConnectionPool:
                 connection.shut()
         self._end_idle()
 
-    def _send(
-        self,
-        endpoint: Endpoint,
-        request: Request,
-        silence_seconds: float,
-        deadline: float,
-        *,
-        repeatable: bool,
-        check: Check,
-    ) -> tuple[HttpConnection, Response]:
+    def _send(self, endpoint: Endpoint, request: Request) -> tuple[HttpConnection, Response]:
         connection = self._take_idle(endpoint)
         if connection is not None:
             try:
-                return connection, self._send_over(connection, request, silence_seconds, deadline, check)
+                return connection, self._send_over(connection, request)
             except BrokenExchange as error:
                 # The server may close an idle connection at any moment, even while the request is sent.
-                if not (repeatable and error.dead) or self._closed:
+                if not (request.repeatable and error.dead) or self._closed:
                     raise
         repeated = connection is not None
         try:
             connection = self._open(endpoint)
-            response = self._send_over(connection, request, silence_seconds, deadline, check, repeated=repeated)
+            response = self._send_over(connection, request, repeated=repeated)
         except Refused as error:
             if repeated:  # the first attempt may have arrived, even if the second was not sent
                 raise OutcomeUnknown(f"no response to the first attempt, and then {error}") from None
             raise
         return connection, response
 
-    def _send_over(
-        self,
-        connection: HttpConnection,
-        request: Request,
-        silence_seconds: float,
-        deadline: float,
-        check: Check,
-        *,
-        repeated: bool = False,
-    ) -> Response:
-        connection.deadline = deadline
+    def _send_over(self, connection: HttpConnection, request: Request, *, repeated: bool = False) -> Response:
+        connection.deadline = request.deadline
         try:
-            connection.send(*request, check)
-            return Response(connection, silence_seconds, repeated=repeated)
+            connection.send(request.method, request.target, request.headers, request.body, request.check)
+            return Response(connection, request.silence_seconds, repeated=repeated)
         except BaseException:
             self._put_back(connection, reusable=False)
             raise

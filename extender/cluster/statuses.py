@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from extender.cluster.kube_client import Caller
+from extender.cluster.kube_client import ApiCall, Caller
 from extender.cluster.outbox import Outbox, TokenBucket
 from extender.errors import ClusterError, Conflict, NotFound, Refused
 from extender.model.kinds import KINDS, Kind
@@ -111,7 +111,7 @@ class ApiStatuses:
     def _write_to_unbound(self, status: _Status) -> None:
         """Writes the status unless the pod is bound. A Binding that arrives later replaces the condition."""
         for tries_left in reversed(range(_TRIES)):
-            pod = self._client.call_for(_DECODE, "GET", pod_path(status.pod), b"")
+            pod = self._client.call_for(_DECODE, ApiCall("GET", pod_path(status.pod)))
             if pod.uid != status.pod.uid or pod.node_name:
                 return
             try:
@@ -166,7 +166,7 @@ def patch_status(client: Caller, pod: Pod, patch: Mapping[str, Any], version: st
     """
     precondition = {"uid": pod.uid} | ({"resourceVersion": version} if version else {})
     body = _ENCODE({"metadata": precondition, "status": patch})
-    client.call("PATCH", f"{pod_path(pod)}/status", body, STRATEGIC_MERGE)
+    client.call(ApiCall("PATCH", f"{pod_path(pod)}/status", body, STRATEGIC_MERGE))
 
 
 def _content_of(pod: Pod) -> tuple[str | None, str, str]:
@@ -237,7 +237,7 @@ class ApiEvictor:
 
     def delete_victim(self, victim: Pod) -> bool:
         preconditions = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": victim.uid}}
-        return _finds(lambda: self._client.call("DELETE", pod_path(victim), _ENCODE(preconditions)))
+        return _finds(lambda: self._client.call(ApiCall("DELETE", pod_path(victim), _ENCODE(preconditions))))
 
 
 def _finds(call: Callable[[], object]) -> bool:
@@ -338,7 +338,7 @@ class ApiGroupStatuses:
         kind = self._served(KINDS[type(group).__name__])
         path = f"{kind.path_in(quote(group.namespace, ''))}/{quote(group.name, '')}/status"
         patch = _ENCODE({"metadata": {"uid": group.uid}, "status": {"conditions": [body]}})
-        self._client.call("PATCH", path, patch, STRATEGIC_MERGE)
+        self._client.call(ApiCall("PATCH", path, patch, STRATEGIC_MERGE))
         self._written[group.uid] = condition.status, condition.reason, condition.message
         self._written.move_to_end(group.uid)
         if len(self._written) > _REMEMBERED:

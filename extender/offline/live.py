@@ -20,6 +20,7 @@ from extender.cluster.kube_client import (
     FIRST_CALL_SECONDS,
     FORBIDDEN,
     NEEDED,
+    ApiCall,
     KubeClient,
     connection_advice,
     reported_version,
@@ -152,7 +153,7 @@ def events_of(access: ClusterAccess, pod: Pod) -> list[WrittenEvent]:
     path = f"/api/v1/namespaces/{quote(pod.namespace, '')}/events?{selector}"
     with closing(KubeClient(credentials_of(access))) as client:
         try:
-            found = client.call_for(_EVENTS.decode, "GET", path, b"").items or ()
+            found = client.call_for(_EVENTS.decode, ApiCall("GET", path)).items or ()
         except ClusterError:
             return []
     events = [each.shown for each in found]

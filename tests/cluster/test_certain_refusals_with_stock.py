@@ -18,7 +18,7 @@ import pytest
 
 from extender.cluster.binder import ApiBinder
 from extender.cluster.credentials import Kubeconfig
-from extender.cluster.kube_client import KubeClient
+from extender.cluster.kube_client import ApiCall, KubeClient
 from extender.errors import ClusterError, Conflict, OutcomeUnknown, Refused
 from extender.runtime.ports import Binding
 from tests.builders import make_pod
@@ -150,7 +150,7 @@ def test_the_api_server_gives_a_write_up_with_its_call_though_it_does_not_see_th
             target = {"metadata": {"name": name}, "target": {"kind": "Node", "name": "n1"}}
             path = f"/api/v1/namespaces/default/pods/{name}/binding"
             try:
-                connection.call("POST", path, json.dumps(target).encode(), timeout_seconds=1.0)
+                connection.call(ApiCall("POST", path, json.dumps(target).encode(), timeout_seconds=1.0))
             except OutcomeUnknown:
                 if name in Admission.asked:
                     time.sleep(4.0)  # the webhook has allowed the Binding by now

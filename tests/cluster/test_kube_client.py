@@ -12,7 +12,7 @@ import trustme
 
 from extender.cluster import kube_client
 from extender.cluster.credentials import Kubeconfig
-from extender.cluster.kube_client import KubeClient
+from extender.cluster.kube_client import ApiCall, KubeClient
 from extender.errors import ClusterError, Conflict, NotFound, OutcomeUnknown, Refused
 from extender.runtime.fibers import FiberPool
 from extender.runtime.threads import log_error
@@ -78,9 +78,9 @@ def test_every_request_is_observed_once(tmp_path: Path) -> None:
         )
         assert get(client) == 200
         with pytest.raises(ClusterError):
-            client.call("DELETE", NODES, b"")
+            client.call(ApiCall("DELETE", NODES, b""))
     with pytest.raises(Refused):
-        client.call("POST", NODES, b"{}")
+        client.call(ApiCall("POST", NODES, b"{}"))
     assert recorded == [("GET", "200"), ("DELETE", "501"), ("POST", "<error>")]
     client.close()
 
@@ -99,7 +99,7 @@ def test_an_endless_response_takes_no_longer_than_its_call(tmp_path: Path) -> No
         client = KubeClient(Kubeconfig(api.kubeconfig(tmp_path)))
         api.fail(BINDING, go_on_for_ever)
         with pytest.raises(OutcomeUnknown, match="the response was not complete"):
-            client.call("POST", BINDING, b"{}", timeout_seconds=0.2)
+            client.call(ApiCall("POST", BINDING, b"{}", timeout_seconds=0.2))
         over.set()
         client.close()
 
@@ -109,7 +109,7 @@ def test_nothing_is_sent_after_the_deadline(tmp_path: Path) -> None:
     with fake_api() as api:
         client = KubeClient(Kubeconfig(api.kubeconfig(tmp_path)))
         with pytest.raises(Refused, match="in time"):
-            client.call("POST", BINDING, b"{}", timeout_seconds=0.0)
+            client.call(ApiCall("POST", BINDING, b"{}", timeout_seconds=0.0))
         assert api.calls == []
         client.close()
 
@@ -121,9 +121,9 @@ def test_a_write_carries_the_time_after_which_the_api_server_gives_it_up(tmp_pat
     with fake_api() as api:
         client = KubeClient(Kubeconfig(api.kubeconfig(tmp_path)))
         with pytest.raises(ClusterError):
-            client.call("POST", f"{BINDING}{query}", b"{}", timeout_seconds=2.5)
+            client.call(ApiCall("POST", f"{BINDING}{query}", b"{}", timeout_seconds=2.5))
         with pytest.raises(ClusterError):
-            client.call("GET", f"{BINDING}{query}", b"", timeout_seconds=2.5)
+            client.call(ApiCall("GET", f"{BINDING}{query}", b"", timeout_seconds=2.5))
         assert api.calls == [f"POST {BINDING}{sent}", f"GET {BINDING}{query}"]
         client.close()
 
@@ -137,7 +137,7 @@ def test_a_call_is_sent_twice_at_most(tmp_path: Path) -> None:
             assert list(threads.map(lambda _: get(client), range(3))) == [200] * 3
         api.fail(BINDING, *[hang_up] * 3)
         with pytest.raises(OutcomeUnknown):
-            client.call("POST", BINDING, b"{}")
+            client.call(ApiCall("POST", BINDING, b"{}"))
         assert api.calls.count(f"POST {BINDING}?timeout=10s") == 2
         client.close()
 
@@ -161,7 +161,7 @@ def test_what_the_second_attempt_says_about_the_first(tmp_path: Path, second: Fa
         assert get(client) == 200  # so that there is a kept connection
         api.fail(BINDING, hang_up, second)
         with pytest.raises(error):
-            client.call("POST", BINDING, b"{}")
+            client.call(ApiCall("POST", BINDING, b"{}"))
         assert api.calls.count(f"POST {BINDING}?timeout=10s") == 2
         client.close()
 

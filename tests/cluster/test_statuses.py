@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from extender.cluster.kube_client import ApiCall
 from extender.cluster.outbox import TokenBucket
 from extender.cluster.statuses import ApiGroupStatuses
 from extender.model.kinds import Kind
@@ -23,10 +24,10 @@ class Calls:
     def __init__(self) -> None:
         self.written: list[tuple[str, dict[str, Any]]] = []
 
-    def call(self, method: str, path: str, body: bytes, content_type: str = "application/json") -> None:
-        assert (method, content_type) == ("PATCH", "application/strategic-merge-patch+json")
-        (condition,) = json.loads(body)["status"]["conditions"]
-        self.written.append((path, condition))
+    def call(self, call: ApiCall) -> None:
+        assert (call.method, call.content_type) == ("PATCH", "application/strategic-merge-patch+json")
+        (condition,) = json.loads(call.body)["status"]["conditions"]
+        self.written.append((call.path, condition))
 
 
 def group(condition: dict[str, str] | None = None, generation: int = 0) -> PodGroup:

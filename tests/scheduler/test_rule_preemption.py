@@ -16,7 +16,7 @@ import pytest
 from extender import PodInfo, Rows, Table, Wait, permit, predicate
 from extender.app.serve import PreemptionWriters, preempt
 from extender.cluster.election.lease import Fence
-from extender.cluster.kube_client import CALL_SECONDS, JSON, Caller
+from extender.cluster.kube_client import ApiCall, Caller
 from extender.engine.group_members import MemberJudge
 from extender.errors import ConfigurationError, OutcomeUnknown, Refused
 from extender.framework.permit import Permits
@@ -26,7 +26,7 @@ from extender.model.pod_groups import COSCHEDULING_LABEL
 from extender.plugins.registry import default_profile
 from extender.plugins.users.rule_calls import OfflineHost
 from extender.runtime.clock import NO_LIMIT, ManualClock, TimeLimit
-from extender.runtime.ports import Check, Telemetry, always
+from extender.runtime.ports import Telemetry
 from extender.runtime.unsettled import UnsettledWrites
 from extender.scheduler.preemption import RulePreemption, VictimEvictor, check_preemption
 from extender.table.features import FeatureGates
@@ -177,17 +177,9 @@ class Writes(Caller):
         preempt(self._webhook.refused, self._preemption)
         return self.methods
 
-    def call(
-        self,
-        method: str,
-        path: str,
-        body: bytes,
-        content_type: str = JSON,
-        timeout_seconds: float = CALL_SECONDS,
-        check: Check = always,
-    ) -> bytes:
-        check()
-        self.methods.append(method)
+    def call(self, call: ApiCall) -> bytes:
+        call.check()
+        self.methods.append(call.method)
         self._after_call(self)
         return b""
 

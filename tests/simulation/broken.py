@@ -8,7 +8,7 @@ from typing import Any
 from extender.cache.cache import NodeCheck
 from extender.cache.changes import POD
 from extender.cluster.election.lease import Fence, LeaderClient
-from extender.cluster.kube_client import Caller
+from extender.cluster.kube_client import ApiCall, Caller
 from extender.cluster.statuses import ApiStatuses
 from extender.engine.decision import Chosen
 from extender.framework.profile import Profile
@@ -111,10 +111,10 @@ class OpenClient(LeaderClient):
         super().__init__(client, fence)
         self._open = client
 
-    def call(self, method: str, path: str, *args: Any, **kwargs: Any) -> bytes:
-        if "/events" in path:
-            return super().call(method, path, *args, **kwargs)
-        return self._open.call(method, path, *args, **kwargs)
+    def call(self, call: ApiCall) -> bytes:
+        if "/events" in call.path:
+            return super().call(call)
+        return self._open.call(call)
 
 
 def at_once(*_: Any) -> bool:

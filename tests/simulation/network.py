@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlencode
 
-from extender.cluster.kube_client import CALL_SECONDS, CONNECT_SECONDS, KubeClient, error_of, message_of
+from extender.cluster.kube_client import CONNECT_SECONDS, ApiCall, KubeClient, error_of, message_of
 from extender.cluster.pool import BrokenExchange, Hung
 from extender.errors import OutcomeUnknown, Refused
-from extender.runtime.ports import Check, always
 from tests.simulation.api_server import ApiServer, Reply
 from tests.simulation.api_server import refusal as reply
 from tests.simulation.tasks import Process, Simulation, Task
@@ -133,15 +132,8 @@ class SimulatedKubeClient(KubeClient):
         else:
             yield _Whole(self._exchanged("GET", target, b"", silence_seconds), self._network)
 
-    def call(
-        self,
-        method: str,
-        path: str,
-        body: bytes,
-        content_type: str = "",
-        timeout_seconds: float = CALL_SECONDS,
-        check: Check = always,
-    ) -> bytes:
+    def call(self, call: ApiCall) -> bytes:
+        method, path, body, _, timeout_seconds, check = call
         network, ends_at = self._network, self._network.simulation.now + timeout_seconds
         if network.happens(network.weather.dialled_slowly):
             network.simulation.sleep(network.simulation.random.uniform(0, CONNECT_SECONDS))

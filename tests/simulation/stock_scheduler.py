@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import msgspec
 
-from extender.cluster.kube_client import KubeClient
+from extender.cluster.kube_client import ApiCall, KubeClient
 from extender.cluster.watch.source import ClusterSource
 from extender.errors import ClusterError
 from extender.model.kinds import KINDS
@@ -194,7 +194,7 @@ class StockScheduler:
 
     def _write(self, method: str, path: str, body: Mapping[str, Any]) -> None:
         try:
-            self._client.call(method, path, msgspec.json.encode(body))
+            self._client.call(ApiCall(method, path, msgspec.json.encode(body)))
         except ClusterError as error:
             self._simulation.tell(f"{self.process.name}: {method} {path}: {error}")
 

@@ -27,7 +27,7 @@ import msgspec
 from extender.cluster.election.election import Ask, Election, Read, Sleep, Write
 from extender.cluster.election.lease import GROUP_VERSION as LEASES
 from extender.cluster.election.lease import LeaseClient
-from extender.cluster.kube_client import Caller
+from extender.cluster.kube_client import ApiCall, Caller
 from extender.errors import ClusterError, Conflict, NotFound
 from extender.runtime.clock import Clock
 from extender.runtime.threads import LastingThread, Ticker
@@ -308,10 +308,10 @@ class LeaderService:
         try:
             slice_ = self._get(path)
         except NotFound:
-            self._client.call("POST", self._slices, self._encoded(address, self._first_metadata()))
+            self._client.call(ApiCall("POST", self._slices, self._encoded(address, self._first_metadata())))
             return
         if [endpoint.get("addresses") for endpoint in slice_.get("endpoints") or ()] != [[address]]:
-            self._client.call("PUT", path, self._encoded(address, slice_["metadata"]))
+            self._client.call(ApiCall("PUT", path, self._encoded(address, slice_["metadata"])))
             logger.info("service points to the leader service=%s address=%s", self._name, address)
 
     def _record_calls(self) -> None:
@@ -327,7 +327,7 @@ class LeaderService:
         query = urlencode({"fieldManager": _CALLED})  # helm's refusal names it
         path = f"/apis/{LEASES}/namespaces/{quote(self._namespace, '')}/leases?{query}"
         with suppress(Conflict):  # it exists
-            self._client.call("POST", path, msgspec.json.encode(lease))
+            self._client.call(ApiCall("POST", path, msgspec.json.encode(lease)))
 
     def _encoded(self, address: str, metadata: Mapping[str, Any]) -> bytes:
         """Returns the EndpointSlice as JSON. Its port gets the name of the Service's port, because proxies need it."""
@@ -367,7 +367,7 @@ class LeaderService:
         return next((address for _, address in reversed(ready) if address != self._address), None)
 
     def _get(self, path: str) -> Any:
-        return self._client.call_for(msgspec.json.decode, "GET", path, b"")
+        return self._client.call_for(msgspec.json.decode, ApiCall("GET", path))
 
 
 def called_lease(service: str) -> str:

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import msgspec
 
-from extender.cluster.kube_client import CALL_SECONDS, JSON, Caller, KubeClient
+from extender.cluster.kube_client import ApiCall, Caller, KubeClient
 from extender.errors import NotFound, Refused
 from extender.runtime.ports import Binder, Binding, Check, always
 from extender.runtime.unsettled import UnsettledWrites
@@ -174,10 +174,10 @@ class LeaseClient:
             "regarding": {"apiVersion": GROUP_VERSION, "kind": "Lease", **metadata, "uid": self._uid},
         }
         path = f"{_EVENTS}v1/namespaces/{quote(metadata['namespace'], '')}/events"
-        self._client.call("POST", path, _ENCODE(event), timeout_seconds=self._timeout_seconds)
+        self._client.call(ApiCall("POST", path, _ENCODE(event), timeout_seconds=self._timeout_seconds))
 
     def _call(self, method: str, path: str, body: bytes) -> Lease:
-        lease = self._client.call_for(_DECODE, method, path, body, timeout_seconds=self._timeout_seconds)
+        lease = self._client.call_for(_DECODE, ApiCall(method, path, body, timeout_seconds=self._timeout_seconds))
         self._uid = lease.metadata.get("uid", "")
         return lease
 
@@ -239,18 +239,10 @@ class LeaderClient(Caller):
         self._client = client
         self._fence = fence
 
-    def call(
-        self,
-        method: str,
-        path: str,
-        body: bytes,
-        content_type: str = JSON,
-        timeout_seconds: float = CALL_SECONDS,
-        check: Check = always,  # noqa: ARG002  # the check is the fence's
-    ) -> bytes:
+    def call(self, call: ApiCall) -> bytes:
         """See Caller. Raises Refused with status 503 if the call is a write and this process does not lead."""
-        if method == "GET":
-            return self._client.call(method, path, body, content_type, timeout_seconds)
+        if call.method == "GET":
+            return self._client.call(call)
         fence = self._fence.of_this_term()
-        with nullcontext() if path.startswith(_EVENTS) else fence.noted(f"{method} {path}"):
-            return self._client.call(method, path, body, content_type, timeout_seconds, fence.check)
+        with nullcontext() if call.path.startswith(_EVENTS) else fence.noted(f"{call.method} {call.path}"):
+            return self._client.call(call._replace(check=fence.check))

@@ -11,7 +11,7 @@ import pytest
 from extender.cluster.binder import ApiBinder, ApiClaims, ApiVolumes
 from extender.cluster.election.lease import Fence, LeaderBinder, LeaderClient
 from extender.cluster.events import ApiEvents
-from extender.cluster.kube_client import CALL_SECONDS, JSON, Caller
+from extender.cluster.kube_client import ApiCall, Caller
 from extender.cluster.outbox import TokenBucket
 from extender.cluster.statuses import ApiEvictor, ApiStatuses, patch_status
 from extender.errors import OutcomeUnknown, Refused
@@ -73,18 +73,10 @@ class Server(Caller):
         self.timeouts: list[float] = []
         self.error: Exception | None = None
 
-    def call(
-        self,
-        method: str,
-        path: str,
-        body: bytes,
-        content_type: str = JSON,
-        timeout_seconds: float = CALL_SECONDS,
-        check: Check = always,
-    ) -> bytes:
-        check()
-        self.methods.append(method)
-        self.timeouts.append(timeout_seconds)
+    def call(self, call: ApiCall) -> bytes:
+        call.check()
+        self.methods.append(call.method)
+        self.timeouts.append(call.timeout_seconds)
         if self.error is not None:
             raise self.error
         return msgspec.json.encode({"metadata": {"name": "c", "namespace": "default", "uid": CLAIM.uid}})
@@ -129,7 +121,7 @@ def test_a_leader_that_loses_the_lease_while_it_dials_sends_nothing(ended: int) 
     """The fence is asked as the write begins, and again just before it is sent."""
     server, terms = Server(), iter([1, ended])
     with pytest.raises(Refused, match="not the leader"):
-        LeaderClient(server, Fence(settled(), lambda: next(terms))).call("POST", "/api/v1/pods", b"{}")
+        LeaderClient(server, Fence(settled(), lambda: next(terms))).call(ApiCall("POST", "/api/v1/pods", b"{}"))
     with pytest.raises(Refused, match="not the leader"):
         LeaderBinder(ApiBinder(server), Fence(settled(), lambda: 0)).bind(Binding("default", "p", "u", "n"))
     assert server.methods == []
@@ -137,14 +129,14 @@ def test_a_leader_that_loses_the_lease_while_it_dials_sends_nothing(ended: int) 
 
 def test_a_standby_reads() -> None:
     server = Server()
-    LeaderClient(server, Fence(settled(), lambda: 0)).call("GET", "/api/v1/pods", b"", timeout_seconds=7.0)
+    LeaderClient(server, Fence(settled(), lambda: 0)).call(ApiCall("GET", "/api/v1/pods", b"", timeout_seconds=7.0))
     assert (server.methods, server.timeouts) == (["GET"], [7.0])
 
 
 @pytest.mark.parametrize("path", ["/apis/events.k8s.io/v1/namespaces/default/events", "/api/v1/pods"])
 def test_a_write_of_the_leader_is_sent_as_it_is(path: str) -> None:
     server = Server()
-    LeaderClient(server, Fence(settled())).call("POST", path, b"{}", timeout_seconds=7.0)
+    LeaderClient(server, Fence(settled())).call(ApiCall("POST", path, b"{}", timeout_seconds=7.0))
     assert (server.methods, server.timeouts) == (["POST"], [7.0])
 
 
@@ -161,7 +153,9 @@ def test_an_event_without_an_answer_is_not_waited_for() -> None:
     server, writes = Server(), settled()
     server.error = OutcomeUnknown("no answer")
     with pytest.raises(OutcomeUnknown):
-        LeaderClient(server, Fence(writes)).call("POST", "/apis/events.k8s.io/v1/namespaces/default/events", b"{}")
+        LeaderClient(server, Fence(writes)).call(
+            ApiCall("POST", "/apis/events.k8s.io/v1/namespaces/default/events", b"{}")
+        )
     assert writes.nothing_unsettled()
 
 

@@ -12,9 +12,8 @@ import pytest
 
 from extender.cluster.election import elector
 from extender.cluster.election.elector import LeaderService
-from extender.cluster.kube_client import CALL_SECONDS, JSON, Caller
+from extender.cluster.kube_client import ApiCall, Caller
 from extender.errors import Conflict, NotFound
-from extender.runtime.ports import Check, always
 from tests.stock.waiting import wait_until
 
 SERVICE = {"metadata": {"name": "extender", "uid": "u"}, "spec": {"ports": [{"name": "https", "port": 443}]}}
@@ -32,27 +31,19 @@ class FakeApi(Caller):
         self.leases: list[str] = []
         self.refused = 0
 
-    def call(
-        self,
-        method: str,
-        path: str,
-        body: bytes,
-        content_type: str = JSON,
-        timeout_seconds: float = CALL_SECONDS,
-        check: Check = always,
-    ) -> bytes:
-        url = urlsplit(path)
+    def call(self, call: ApiCall) -> bytes:
+        url = urlsplit(call.path)
         assert "/namespaces/ns/" in url.path
         collection = url.path.split("/")[-1]
-        if method == "GET" and collection in (SERVICES, PODS):
+        if call.method == "GET" and collection in (SERVICES, PODS):
             assert parse_qs(url.query) in (
                 {"fieldSelector": ["metadata.name=extender"]},
                 {"labelSelector": ["app=extender"]},
             )
             return json.dumps({"items": self.services if collection == SERVICES else self.pods}).encode()
         if collection == "leases":
-            return self._lease(json.loads(body))
-        return json.dumps(self._slice(method, json.loads(body or b"null"))).encode()
+            return self._lease(json.loads(call.body))
+        return json.dumps(self._slice(call.method, json.loads(call.body or b"null"))).encode()
 
     def _lease(self, written: Any) -> bytes:
         if written["metadata"]["name"] in self.leases:
