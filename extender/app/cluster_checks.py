@@ -14,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -21,7 +23,9 @@ import msgspec
 
 from extender.cluster.kube_client import ApiCall, KubeClient, error_of
 from extender.cluster.watch.api_objects import decoders
+from extender.config.cluster_access import ClusterAccess
 from extender.errors import ClusterError, NotFound
+from extender.model.extender_config import ExtenderConfig
 from extender.model.kinds import COSCHEDULING_POD_GROUPS, KINDS, Kind
 from extender.model.pod import Pod
 from extender.model.pod_groups import PodGroup
@@ -57,16 +61,33 @@ class Finding:
         return f"docs/doctor.md#{self.check}"
 
 
-def ok(check: str, message: str) -> Finding:
-    return Finding(Level.OK, check, message)
+ok = partial(Finding, Level.OK)
+warn = partial(Finding, Level.WARN)
+fail = partial(Finding, Level.FAIL)
 
 
-def warn(check: str, message: str, fix: str) -> Finding:
-    return Finding(Level.WARN, check, message, fix)
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """Names the parts of an installation for the doctor, which skips those that are empty or None.
 
+    Attributes:
+        mode: SERVE, SERVE_PREEMPTING or SCHEDULE, which need different permissions.
+        account: NAMESPACE/NAME of the extender's service account; empty for the kubeconfig's user.
+        leases: NAMESPACE/NAME of each Lease that a replica should hold; empty without leader election.
+        leader_service: the Service that the leader points at itself, in the first Lease's namespace; empty without one.
+        scheduler_config: the file that kube-scheduler gets as --config.
+        extender: how to reach the extender, used if `scheduler_config` has no entry for an extender.
+        policy: the file that the extender gets as --policy.
+    """
 
-def fail(check: str, message: str, fix: str) -> Finding:
-    return Finding(Level.FAIL, check, message, fix)
+    mode: str
+    access: ClusterAccess | None = None
+    account: str = ""
+    leases: Sequence[str] = ()
+    leader_service: str = ""
+    scheduler_config: Path | None = None
+    extender: ExtenderConfig | None = None
+    policy: Path | None = None
 
 
 WAIT_SECONDS = 5.0
@@ -248,14 +269,15 @@ def _own_rights(group: str, resource: str, namespace: str, name: str) -> list[Ri
     return [Right(group, resource, "create", namespace), *named]
 
 
-def _election_rights(leases: Sequence[str], leader_service: str) -> Iterator[Right]:
+def _election_rights(installation: Installation) -> Iterator[Right]:
     """Yields what a replica needs to lead by these Leases, and to point a Service at itself."""
-    for lease in leases:
+    for lease in installation.leases:
         namespace, _, name = lease.partition("/")
         yield from _own_rights("coordination.k8s.io", "leases", namespace, name)
         yield Right("events.k8s.io", "events", "create", namespace)  # an event says that the leader has changed
-    if leader_service:
-        yield from _own_rights("discovery.k8s.io", "endpointslices", leases[0].partition("/")[0], leader_service)
+    if installation.leader_service:
+        namespace = installation.leases[0].partition("/")[0]
+        yield from _own_rights("discovery.k8s.io", "endpointslices", namespace, installation.leader_service)
 
 
 def _read_rights(kinds: Iterable[Kind]) -> list[Right]:
@@ -304,25 +326,14 @@ class _Review(msgspec.Struct):
 _DECODE_REVIEW = msgspec.json.Decoder(_Review).decode
 
 
-def check_rights(
-    client: KubeClient,
-    mode: str,
-    account: str,
-    leases: Sequence[str],
-    leader_service: str = "",
-    watch: Iterable[Kind] = (),
-) -> Iterator[Finding]:
+def check_rights(client: KubeClient, installation: Installation, watch: Iterable[Kind] = ()) -> Iterator[Finding]:
     """Checks which permissions the account needs but lacks, and which dangerous ones it has.
 
-    Args:
-        mode: SERVE, SERVE_PREEMPTING or SCHEDULE.
-        account: NAMESPACE/NAME of a service account; empty for the client's own user.
-        leases: NAMESPACE/NAME of each Lease; empty without leader election.
-        leader_service: the Service, in the first Lease's namespace, that the leader points at itself; or empty.
-        watch: the kinds that the policy watches for users' rules.
+    `watch` are the kinds that the policy watches for users' rules.
     """
+    mode, account = installation.mode, installation.account
     who = f"service account {account}" if account else "this account"
-    rights = (*NEEDED[mode], *_read_rights(watch), *_election_rights(leases, leader_service))
+    rights = (*NEEDED[mode], *_read_rights(watch), *_election_rights(installation))
     needed = list(dict.fromkeys(rights))
     missing = _refused(client, needed, account)
     if missing:

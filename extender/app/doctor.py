@@ -20,6 +20,7 @@ from extender.app.cluster_checks import (
     SCHEDULE,
     SERVE_PREEMPTING,
     Finding,
+    Installation,
     check_cluster,
     check_own_pods,
     check_rights,
@@ -119,29 +120,9 @@ def _line_of_plugins(path: Path, profile: int) -> str | None:
     return f":{plugins.start_mark.line + 1}"
 
 
-def diagnose(
-    mode: str,
-    access: ClusterAccess | None,
-    *,
-    account: str,
-    leases: Sequence[str],
-    leader_service: str,
-    scheduler_config: Path | None,
-    extender: ExtenderConfig | None,
-    policy_path: Path | None,
-) -> Iterator[Finding]:
-    """Checks an installation, and yields findings one by one. A check whose argument is None is skipped.
-
-    Args:
-        mode: SERVE, SERVE_PREEMPTING or SCHEDULE, which need different permissions.
-        account: NAMESPACE/NAME of the extender's service account; empty for the kubeconfig's user.
-        leases: NAMESPACE/NAME of each Lease that a replica should hold; empty without leader election.
-        leader_service: the Service that the leader points at itself, in the first Lease's namespace; empty without one.
-        extender: how to reach the extender, used if `scheduler_config` has no entry for an extender.
-
-    Raises:
-        ConfigurationError: a file cannot be read.
-    """
+def diagnose(installation: Installation) -> Iterator[Finding]:
+    """Checks an installation, and yields findings one by one. Raises ConfigurationError if a file cannot be read."""
+    mode, access, policy_path = installation.mode, installation.access, installation.policy
     nodes: Sequence[Node] = ()
     own: Sequence[Pod] = ()
     version = ""
@@ -149,15 +130,13 @@ def diagnose(
     if access is not None:
         client = KubeClient(credentials_of(access))
         try:
-            yield from check_cluster(client, leases)
+            yield from check_cluster(client, installation.leases)
             version = reported_version(client)
-            yield from check_rights(
-                client, mode, account, leases, leader_service, () if policy is None else policy.watch
-            )
+            yield from check_rights(client, installation, () if policy is None else policy.watch)
             listed = list_all(client, KINDS["Node"], decoders(KINDS["Node"])[0])[1]
             nodes = [node for node in listed if isinstance(node, Node)]
-            if account and scheduler_config is not None:
-                own = own_pods(client, account)
+            if installation.account and installation.scheduler_config is not None:
+                own = own_pods(client, installation.account)
         except ClusterError as error:
             yield fail("api-server", str(error), "check the server and the user of the kubeconfig's context")
         finally:
@@ -167,10 +146,10 @@ def diagnose(
     if policy is not None:
         yield from _check_policy(policy, nodes)
     configuration = None
-    if scheduler_config is not None:
+    if installation.scheduler_config is not None:
         choices = VersionChoices() if policy is None else policy.features.choices
         features = features_of(choices, followed(version)[0])
-        configuration, findings = read_scheduler_config(scheduler_config, features)
+        configuration, findings = read_scheduler_config(installation.scheduler_config, features)
         yield from findings
     if configuration is not None:
         yield from _check_configuration(configuration, policy, mode)
@@ -178,7 +157,7 @@ def diagnose(
     extenders = configuration.extenders if configuration else ()
     if policy is not None and policy_path is not None and mode != SCHEDULE and _may_score(extenders):
         yield from check_scores(policy, policy_path)
-    for config in extenders or ([extender] if extender else []):
+    for config in extenders or ([installation.extender] if installation.extender else []):
         yield from check_endpoint(config, [node.name for node in nodes])
 
 

@@ -82,7 +82,7 @@ def doctor(
 
     Exit status: 0 if no check fails, 1 if one does, 2 for wrong usage or input.
     """
-    from extender.app.cluster_checks import SERVE, SERVE_PREEMPTING
+    from extender.app.cluster_checks import SERVE, SERVE_PREEMPTING, Installation
     from extender.app.doctor import diagnose
 
     for option, value in (("--account", account), *(("--lease", lease) for lease in leases)):
@@ -96,17 +96,9 @@ def doctor(
     if mode != SERVE:
         refuse_options(("preempt_for_rules",), "an option of `extender serve`, not of `extender schedule`")
     mode = SERVE_PREEMPTING if preempt_for_rules else mode
+    installation = Installation(mode, live, account, leases, leader_service, scheduler_config, extender_at(url), policy)
     findings = []
-    for finding in diagnose(
-        mode,
-        live,
-        account=account,
-        leases=leases,
-        leader_service=leader_service,
-        scheduler_config=scheduler_config,
-        extender=extender_at(url),
-        policy_path=policy,
-    ):
+    for finding in diagnose(installation):
         findings.append(finding)
         if output.is_text:
             say(_line(finding))

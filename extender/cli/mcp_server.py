@@ -247,23 +247,14 @@ class Tools:
 
     def doctor(self) -> Document:
         """Checks the installation: permissions, versions, the policy, and the extender if its URL is known."""
-        from extender.app.cluster_checks import SERVE
+        from extender.app.cluster_checks import SERVE, Installation
         from extender.app.doctor import diagnose
 
         live = None if self._source.cluster is not None else with_default_files(self._source.access)
         if live is None and self._url is None and self._source.policy is None:
             raise ConfigurationError(["nothing to check: the server reads a file, and has neither --url nor --policy"])
-        found = diagnose(
-            SERVE,
-            live,
-            account="",
-            leases=(),
-            leader_service="",
-            scheduler_config=None,
-            extender=extender_at(self._url),
-            policy_path=self._source.policy,
-        )
-        findings = [{**asdict(finding), "docs": finding.docs} for finding in found]
+        installation = Installation(SERVE, live, extender=extender_at(self._url), policy=self._source.policy)
+        findings = [{**asdict(finding), "docs": finding.docs} for finding in diagnose(installation)]
         return brief(headed(DocumentKind.DIAGNOSIS, {"findings": findings}))
 
     def _workloads(self, manifest: str) -> list[Workload]:

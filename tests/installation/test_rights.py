@@ -14,7 +14,7 @@ from itertools import product
 import pytest
 from click.testing import CliRunner
 
-from extender.app.cluster_checks import SCHEDULE, SERVE, check_rights
+from extender.app.cluster_checks import SCHEDULE, SERVE, Installation, check_rights
 from extender.cli.main import cli
 from extender.cluster.credentials import credentials_of
 from extender.cluster.kube_client import KubeClient
@@ -58,7 +58,8 @@ class Account:
     def lacks(self) -> str:
         """Returns what the doctor says is missing; "" if nothing is."""
         account = f"{NAMESPACE}/{self.name}"
-        found = {each.check: each for each in check_rights(self._client, self.mode, account, self.leases, self.service)}
+        installation = Installation(self.mode, None, account, self.leases, self.service)
+        found = {each.check: each for each in check_rights(self._client, installation)}
         assert "too-many-rights" not in found
         return found["rights"].message if found["rights"].level == "fail" else ""
 
