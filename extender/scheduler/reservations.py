@@ -105,44 +105,41 @@ class DeviceClaims:
     """
 
     def __init__(self, cache: Cache, writer: ClaimWriter, events: Events, clock: Clock) -> None:
-        self._cache = cache
-        self._writer = writer
-        self._events = events
-        self._clock = clock
-        self._holds = DeviceHolds(cache)
+        self.cache = cache
+        self.writer = writer
+        self.events = events
+        self.clock = clock
+        self.holds = DeviceHolds(cache)
         # (UID of the claim, UID of the pod) -> the undo step that failed
-        self._failed_steps: dict[tuple[str, str], UndoStep] = {}
+        self.failed_steps: dict[tuple[str, str], UndoStep] = {}
 
     def reserve(self, pod: PodInfo, chosen: Chosen) -> ClaimReservation | None:
-        if chosen.devices == NOTHING_TO_ALLOCATE:
-            return None
-        return ClaimReservation(
-            pod, chosen, self._cache, self._holds, self._writer, self._events, self._clock, self._failed_steps
-        )
+        return None if chosen.devices == NOTHING_TO_ALLOCATE else ClaimReservation(self, pod, chosen)
 
     def resolve(self) -> None:
         """Retries failed rollbacks."""
-        for key, step in list(self._failed_steps.items()):
+        for key, step in list(self.failed_steps.items()):
             self._try(key, step)
 
     def release(self, claim: ResourceClaim, pod: Pod) -> None:
         """Releases or deletes a waiting pod's claim, with retries. Does nothing if the pod is being bound."""
         key = (claim.uid, pod.uid)
-        if key in self._failed_steps:
+        if key in self.failed_steps:
             return
         is_own = claim.is_for_extended_resources and claim.controller is not None and claim.controller.uid == pod.uid
-        undo = partial(self._writer.delete, claim) if is_own else partial(self._release, claim, pod)
-        step = UndoStep("", claim, undo)
-        self._failed_steps[key] = step  # noted before the check, so that no new attempt takes the claim
-        if self._cache.placement(pod.uid) is not None:
-            del self._failed_steps[key]
+        give_up = partial(self.give_up, claim, pod.uid, deallocate=True)
+        step = UndoStep("", claim, partial(self.writer.delete, claim) if is_own else give_up)
+        self.failed_steps[key] = step  # noted before the check, so that no new attempt takes the claim
+        if self.cache.placement(pod.uid) is not None:
+            del self.failed_steps[key]
         else:
             self._try(key, step)
 
-    def _release(self, claim: ResourceClaim, pod: Pod) -> None:
-        released = self._writer.release(claim, pod.uid, deallocate=True)
+    def give_up(self, claim: ResourceClaim, uid: str, *, deallocate: bool) -> None:
+        """Removes the reservation of the pod or PodGroup with this UID. Raises ClusterError."""
+        released = self.writer.release(claim, uid, deallocate=deallocate)
         if released is not None:
-            self._cache.confirm_object(released)
+            self.cache.confirm_object(released)
 
     def _try(self, key: tuple[str, str], step: UndoStep) -> None:
         try:
@@ -152,27 +149,24 @@ class DeviceClaims:
             return
         except Exception:  # a retry would meet the same error; the claim keeps its devices
             _log.exception("releasing a claim failed, it keeps its devices claim=%s", step.claim.key)
-        self._failed_steps.pop(key, None)
+        self.failed_steps.pop(key, None)
         if step.pending:
-            self._holds.leave(step.pending, key[1])
+            self.holds.leave(step.pending, key[1])
 
     def unreserve(self, claim: ResourceClaim, uid: str) -> None:
         """Removes the reservation of the PodGroup with this UID; the claim keeps its devices."""
         try:
-            released = self._writer.release(claim, uid, deallocate=False)
+            self.give_up(claim, uid, deallocate=False)
         except ClusterError as error:  # if the reservation is still there, the group's next attempt removes it
             _log.warning("unreserving a claim failed claim=%s reason=%r", claim.key, str(error))
-        else:
-            if released is not None:
-                self._cache.confirm_object(released)
 
     def deallocate(self, claim: ResourceClaim) -> None:
         """Deallocates a claim that no pod uses, so that other devices can be allocated to it."""
         try:
             if claim.is_for_extended_resources:
-                self._writer.delete(claim)
+                self.writer.delete(claim)
             else:
-                self._cache.confirm_object(self._writer.deallocate(claim))
+                self.cache.confirm_object(self.writer.deallocate(claim))
         except ClusterError as error:  # if the claim was changed, the watch event wakes the pod
             _log.warning("deallocating a claim failed claim=%s reason=%r", claim.key, str(error))
 
@@ -198,27 +192,14 @@ class ClaimReservation:
 
     plugin = DEVICES
 
-    def __init__(
-        self,
-        pod: PodInfo,
-        chosen: Chosen,
-        cache: Cache,
-        holds: DeviceHolds,
-        writer: ClaimWriter,
-        events: Events,
-        clock: Clock,
-        failed_steps: dict[tuple[str, str], UndoStep],
-    ) -> None:
+    def __init__(self, claims: DeviceClaims, pod: PodInfo, chosen: Chosen) -> None:
+        self._claims = claims
+        self._cache = claims.cache
+        self._writer = claims.writer
         self._pod = pod
         self._node_name = chosen.node_name
         self._plan = chosen.devices
         self.timeout_seconds = chosen.timeouts.devices_seconds
-        self._cache = cache
-        self._holds = holds
-        self._writer = writer
-        self._events = events
-        self._clock = clock
-        self._failed_steps = failed_steps
         self._pending: list[str] = []
         self._undo_steps: list[UndoStep] = []
         self._written: list[ResourceClaim] = []
@@ -226,7 +207,7 @@ class ClaimReservation:
         self._created: dict[str, tuple[ResourceClaim, float]] = {}
 
     def take(self) -> None:
-        releasing = {uid for uid, _ in list(self._failed_steps)}
+        releasing = {uid for uid, _ in list(self._claims.failed_steps)}
         for claim in (*(claim for claim, _ in self._plan.allocate), *self._plan.reserve):
             if claim.uid in releasing or not self._still_holds(claim):
                 raise Outdated(f"ResourceClaim {claim.key} is being released")
@@ -235,7 +216,7 @@ class ClaimReservation:
             # Recorded before the call, so that `undo` restores the object even if the call raises.
             self._pending.append(pending.key)
             try:
-                self._holds.take(pending, self._pod.uid)
+                self._claims.holds.take(pending, self._pod.uid)
             except Outdated:
                 self._pending.pop()  # another pod has assumed the claim, so this pod must not undo that
                 raise
@@ -261,7 +242,7 @@ class ClaimReservation:
                 self._cache.confirm_object(self._written[-1])
         if not all(map(is_ready, self._written)):
             note = f"waiting for binding conditions for device on node {self._node_name}"
-            self._events.record(pod, "Normal", "BindingConditionsPending", "Scheduling", note)
+            self._claims.events.record(pod, "Normal", "BindingConditionsPending", "Scheduling", note)
 
     def ready(self) -> bool:
         """Returns True if the watch shows all created claims, and all devices are ready (KEP-5007)."""
@@ -285,7 +266,7 @@ class ClaimReservation:
                 )  # fmt: skip
                 self._retry_later(step)
         while self._pending:
-            self._holds.leave(self._pending.pop(), self._pod.uid)
+            self._claims.holds.leave(self._pending.pop(), self._pod.uid)
 
     def _retry_later(self, step: UndoStep) -> None:
         """Hands the failed step to DeviceClaims, which retries it."""
@@ -293,7 +274,7 @@ class ClaimReservation:
             self._pending.remove(step.pending)
         else:
             step = step._replace(pending="")
-        self._failed_steps[step.claim.uid, self._pod.uid] = step
+        self._claims.failed_steps[step.claim.uid, self._pod.uid] = step
 
     def _still_holds(self, claim: ResourceClaim) -> bool:
         """Returns False if the claim was reserved for the pod at the decision, and was changed or deleted since.
@@ -319,7 +300,7 @@ class ClaimReservation:
         """
         assert decided.allocation is not None
         pending = pending_claim(decided, decided.allocation)
-        if self._holds.join(pending, self._pod.uid):
+        if self._claims.holds.join(pending, self._pod.uid):
             self._pending.append(pending.key)
             self._bind(pod, current, decided.allocation, pending.key)
             self._confirm(self._written[-1], pending.key)
@@ -344,23 +325,19 @@ class ClaimReservation:
         there is nothing to undo.
         """
         if deallocate or self._plan.consumer_of(claim, self._pod.pod).uid == self._pod.uid:
-            self._undo_steps.append(UndoStep(pending, claim, partial(self._release, claim, deallocate=deallocate)))
+            give_up = partial(self._claims.give_up, claim, self._pod.uid, deallocate=deallocate)
+            self._undo_steps.append(UndoStep(pending, claim, give_up))
 
     def _create(self, pod: Pod, claim: ResourceClaim, allocation: AllocationResult, pending: str) -> None:
         created = self._writer.create(claim, pod)
         self._undo_steps.append(UndoStep(pending, created, partial(self._writer.delete, created)))
         self._written.append(self._writer.bind(created, ConsumerReference.of_pod(pod), allocation))
-        self._created[pending] = (self._written[-1], self._clock.monotonic())
+        self._created[pending] = (self._written[-1], self._claims.clock.monotonic())
         self._writer.describe(pod, created, self._plan.mappings)
 
     def _confirm(self, written: ResourceClaim, pending: str) -> None:
-        self._holds.confirm(pending, self._pod.uid, written)
+        self._claims.holds.confirm(pending, self._pod.uid, written)
         self._pending.remove(pending)
-
-    def _release(self, claim: ResourceClaim, *, deallocate: bool) -> None:
-        released = self._writer.release(claim, self._pod.uid, deallocate=deallocate)
-        if released is not None:
-            self._cache.confirm_object(released)
 
     # ---- waiting
 
@@ -387,7 +364,7 @@ class ClaimReservation:
             raise pre_bind_failed(DEVICES, f"claim {written.name} is no longer reserved for the pod")
         if is_failed(claim):
             raise pre_bind_failed(DEVICES, f"device binding failed: claim={claim.name}")
-        if is_overdue(claim, self._clock.now(), self.timeout_seconds):
+        if is_overdue(claim, self._claims.clock.now(), self.timeout_seconds):
             raise pre_bind_failed(DEVICES, f"device binding timeout: claim={claim.name}")
         return is_ready(claim)
 
