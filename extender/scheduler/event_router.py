@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -44,25 +45,19 @@ _RESOURCE_OF = {kind: _RESOURCES[kind] for kind in KINDS if kind != POD}
 _RESOURCE_OF[PendingClaim.__name__] = Resource.RESOURCE_CLAIM
 
 
+@dataclass(frozen=True, slots=True)
 class EventRouter:
     """The cache's Listener: passes each change to the queue after the cache has stored it.
 
-    Args:
+    Attributes:
         scheduler_names: the schedulerNames of the pods that the loop places.
         on_displaced: called with each pod that lost its node.
     """
 
-    def __init__(
-        self,
-        cache: Cache,
-        queue: PriorityQueue,
-        scheduler_names: Collection[str],
-        on_displaced: Callable[[Pod], object] = lambda _: None,
-    ) -> None:
-        self._cache = cache
-        self._queue = queue
-        self._scheduler_names = frozenset(scheduler_names)
-        self._on_displaced = on_displaced
+    cache: Cache
+    queue: PriorityQueue
+    scheduler_names: Collection[str]
+    on_displaced: Callable[[Pod], object] = lambda _: None
 
     def changed(self, kind: str, before: Any, after: Any) -> None:
         if before is not None and after is not None and _is_same(before, after):
@@ -73,7 +68,7 @@ class EventRouter:
             if isinstance(before or after, SchedulingGroup):
                 self._group_changed(before, after)
             for event in _events(kind, before, after):
-                self._queue.move(Change(event, before, after))
+                self.queue.move(Change(event, before, after))
 
     def displaced(self, placement: PodPlacement, event: PodEvent) -> None:
         """Requeues pods that may fit now that a pod has left its node.
@@ -82,20 +77,20 @@ class EventRouter:
         node.
         """
         info = placement.info
-        self._on_displaced(info.pod)
+        self.on_displaced(info.pod)
         placed = info if info.pod.node_name else PodInfo(info.pod.placed_on(placement.node_name))
-        self._queue.move(Change(ASSIGNED_POD_DELETE, placed, room=self._room(placement.node_name)))
+        self.queue.move(Change(ASSIGNED_POD_DELETE, placed, room=self._room(placement.node_name)))
         if event is PodEvent.EXPIRE:
-            waiting = self._cache.find_pod(info.uid, info.pod.key)
+            waiting = self.cache.find_pod(info.uid, info.pod.key)
             if waiting is not None and not waiting.pod.node_name:
-                self._queue.add(waiting)
+                self.queue.add(waiting)
 
     def missed(self) -> None:
         """Requeues all rejected pods, because events were lost.
 
         If the lost event was the arrival of a pod, QueueSweep adds this pod later.
         """
-        self._queue.events_missed()
+        self.queue.events_missed()
 
     def _pod_changed(self, before: PodInfo | None, after: PodInfo | None) -> None:
         if after is None:
@@ -103,50 +98,50 @@ class EventRouter:
         elif after.pod.node_name:
             self._assigned_pod_changed(before, after)
         elif self._is_responsible_for(after.pod):
-            self._queue.add(after)
+            self.queue.add(after)
             if before is not None and before.pod.status.nominated_node_name != after.pod.status.nominated_node_name:
-                self._queue.nomination_ended(before)
+                self.queue.nomination_ended(before)
 
     def _assigned_pod_changed(self, before: PodInfo | None, after: PodInfo) -> None:
         if before is not None and before.pod.node_name:
             for event in pod_events(before, after, target=False):
-                self._queue.move(Change(event, before, after, self._room(after.pod.node_name)))
+                self.queue.move(Change(event, before, after, self._room(after.pod.node_name)))
             return
         if self._is_responsible_for(after.pod):
-            self._queue.delete(after.uid)
-        self._queue.move(Change(ASSIGNED_POD_ADD, None, after))
+            self.queue.delete(after.uid)
+        self.queue.move(Change(ASSIGNED_POD_ADD, None, after))
         if (key := after.pod.group_key) is not None:
-            self._queue.admit_again(self._cache.groups.root_of(key), ASSIGNED_POD_ADD.label)
+            self.queue.admit_again(self.cache.groups.root_of(key), ASSIGNED_POD_ADD.label)
         if before is not None and before.pod.status.nominated_node_name != after.pod.node_name:
-            self._queue.nomination_ended(before)
+            self.queue.nomination_ended(before)
 
     def _group_changed(self, before: Group | None, after: Group | None) -> None:
         if before is not None and after is not None:
-            if before.uid != after.uid and self._cache.features.behaviours.recreated_groups_are_new:
+            if before.uid != after.uid and self.cache.features.behaviours.recreated_groups_are_new:
                 self._group_changed(before, None)
                 before = None
             elif _decisive(before) == _decisive(after):
                 return  # only conditions changed that the scheduler itself writes
         versions = [group for group in (before, after) if group is not None]
         # While a group did not exist, its members were queued under its name.
-        roots = {GroupName.of(versions[0]), *map(self._cache.groups.root_above, versions)}
-        now_below = None if after is None else self._cache.groups.root_above(after)
+        roots = {GroupName.of(versions[0]), *map(self.cache.groups.root_above, versions)}
+        now_below = None if after is None else self.cache.groups.root_above(after)
         for event in _events(type(versions[0]).__name__, before, after):
-            self._queue.groups_changed(roots, event.label, now_below)
+            self.queue.groups_changed(roots, event.label, now_below)
 
     def _pod_gone(self, before: PodInfo | None) -> None:
         if before is not None and not before.pod.node_name and self._is_responsible_for(before.pod):
-            self._queue.delete(before.uid)
-            self._queue.nomination_ended(before)
+            self.queue.delete(before.uid)
+            self.queue.nomination_ended(before)
 
     def _is_responsible_for(self, pod: Pod) -> bool:
-        return pod.spec.scheduler_name in self._scheduler_names
+        return pod.spec.scheduler_name in self.scheduler_names
 
     def _room(self, node_name: str) -> Room:
         """Returns a function for queueing hints, which computes the free resources of the node."""
 
         def free(priority: int) -> Mapping[str, int] | None:
-            with self._cache.snapshot("queue") as table:
+            with self.cache.snapshot("queue") as table:
                 return free_on(table, node_name, priority)
 
         return free

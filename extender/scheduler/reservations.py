@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 from functools import partial
 from threading import Lock
 from typing import NamedTuple
@@ -498,6 +499,7 @@ class VolumeReservation:
         return plan == VolumePlan()
 
 
+@dataclass(slots=True)
 class StartupRecovery:
     """Cleans up what a killed scheduler has left for the pods of this loop: before its first decision, and regularly.
 
@@ -519,26 +521,19 @@ class StartupRecovery:
     claims, and claims with a selected node.
     """
 
-    def __init__(
-        self,
-        cache: Cache,
-        scheduler_names: Collection[str],
-        claims: DeviceClaims,
-        nominations: Nominations,
-    ) -> None:
-        self._cache = cache
-        self._scheduler_names = frozenset(scheduler_names)
-        self._claims = claims
-        self._nominations = nominations
-        self._seen = frozenset[tuple[str, str]]()
+    cache: Cache
+    scheduler_names: Collection[str]
+    claims: DeviceClaims
+    nominations: Nominations
+    seen: frozenset[tuple[str, str]] = frozenset()
 
     def clean_up(self) -> None:
         """Releases the claims of waiting pods, and ends nominations to deleted nodes."""
         for claim, pod in self._leaked().values():
-            self._claims.release(claim, pod)
-        nodes = self._cache.objects(Node.__name__)
+            self.claims.release(claim, pod)
+        nodes = self.cache.objects(Node.__name__)
         nominated = (pod for pod in self._waiting_pods().values() if pod.status.nominated_node_name)
-        self._nominations.withdraw(PodInfo(pod) for pod in nominated if pod.status.nominated_node_name not in nodes)
+        self.nominations.withdraw(PodInfo(pod) for pod in nominated if pod.status.nominated_node_name not in nodes)
 
     def release_leaked(self) -> None:
         """Releases the claims of waiting pods that two calls in a row have found.
@@ -546,14 +541,14 @@ class StartupRecovery:
         One call is not enough, because a pod may just be trying again, with the claims reserved for it.
         """
         leaked = self._leaked()
-        for key in leaked.keys() & self._seen:
-            self._claims.release(*leaked[key])
-        self._seen = frozenset(leaked)
+        for key in leaked.keys() & self.seen:
+            self.claims.release(*leaked[key])
+        self.seen = frozenset(leaked)
 
     def _leaked(self) -> dict[tuple[str, str], tuple[ResourceClaim, Pod]]:
         """Returns (UID of claim, UID of pod) -> (claim, pod), for each claim that is reserved for a waiting pod."""
         leaked: dict[tuple[str, str], tuple[ResourceClaim, Pod]] = {}
-        claims = self._cache.objects(ResourceClaim.__name__)
+        claims = self.cache.objects(ResourceClaim.__name__)
         waiting = self._waiting_pods() if claims else {}
         for claim in claims.values():
             if isinstance(claim, ResourceClaim):
@@ -565,8 +560,8 @@ class StartupRecovery:
         """Returns the pods that have no node and are not being bound, by UID."""
         return {
             uid: cached.pod
-            for uid, cached in self._cache.pods().items()
-            if cached.pod and not cached.node_name and cached.pod.spec.scheduler_name in self._scheduler_names
+            for uid, cached in self.cache.pods().items()
+            if cached.pod and not cached.node_name and cached.pod.spec.scheduler_name in self.scheduler_names
         }
 
 
