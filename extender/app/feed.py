@@ -10,7 +10,7 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf
 
 from extender.cache.cache import Cache
@@ -32,7 +32,7 @@ from extender.model.kinds import COSCHEDULING_POD_GROUPS, KINDS, Kind
 from extender.model.meta import Object
 from extender.model.pod import Pod
 from extender.runtime.clock import Clock
-from extender.runtime.ports import LONG_AGO, Binding, Sink, Telemetry
+from extender.runtime.ports import LONG_AGO, Binding, Sink
 from extender.runtime.text import did_you_mean, nearest
 from extender.runtime.unsettled import Evidence, Settlement, UnsettledWrites
 from extender.snapshots.files import load
@@ -116,32 +116,35 @@ def feed_factory_of(
     named = [*(replace(kind, whole=kind.name in whole) for kind in _kinds(settings.watch_kinds)), *watch]
     if settings.cluster is not None:
         objects = load(settings.cluster, watch)
-        return lambda sink, _metrics, clock, writes, evidence, _gates: FileFeed(objects, sink, clock, writes, evidence)
+        return lambda process: FileFeed(objects, process)
     credentials = credentials_of(settings.access)
     credentials.load()
     # The identity is chosen before the fork, so a worker that replaces a crashed one still holds the lease.
     identity = identity or f"{socket.gethostname()}_{uuid.uuid4()}"
 
-    def factory(
-        sink: Sink[Object],
-        metrics: Metrics,
-        clock: Clock,
-        writes: UnsettledWrites,
-        evidence: Evidence,
-        features: FeatureGates,
-    ) -> ClusterFeed:
+    def factory(process: FedProcess) -> ClusterFeed:
         # An account may lack the right to read pod groups, so they are watched only if they are used.
-        kinds = [kind for kind in named if features.generic_workload or not kind.optional]
+        kinds = [kind for kind in named if process.features.generic_workload or not kind.optional]
         if settings.coscheduling:
             kinds.append(COSCHEDULING_POD_GROUPS)
-        client = KubeClient(credentials, metrics.requested)
-        feed = LiveFeed(client, kinds, sink, metrics, clock, writes, evidence)
-        if not settings.leader_elect:
-            return feed
-        staleness = Staleness(metrics.staleness, settings.max_staleness_seconds)
-        return ElectedFeed(feed, staleness, settings, identity, clock)
+        client = KubeClient(credentials, process.metrics.requested)
+        if settings.leader_elect:
+            return ElectedFeed(client, kinds, process, settings, identity)
+        return LiveFeed(client, kinds, process)
 
     return factory
+
+
+@dataclass(frozen=True, slots=True)
+class FedProcess:
+    """The parts of a process that its feed uses; `sink` is its cache."""
+
+    sink: Sink[Object]
+    metrics: Metrics
+    clock: Clock
+    writes: UnsettledWrites
+    evidence: Evidence
+    features: FeatureGates
 
 
 class _Unelected:
@@ -184,17 +187,15 @@ class _Unelected:
 class FileFeed(_Unelected, InMemoryCluster):
     """Fills the cache with the objects in a file. Binds change only the memory of this process."""
 
-    def __init__(
-        self, objects: Iterable[Object], sink: Sink[Object], clock: Clock, writes: UnsettledWrites, evidence: Evidence
-    ) -> None:
-        super().__init__(objects, sink)
+    def __init__(self, objects: Iterable[Object], process: FedProcess) -> None:
+        super().__init__(objects, process.sink)
         self.binder = self
         self.activator = self
         self.lister = self
-        self.fence = Fence(writes)
-        self.settlement = Settlement(writes, self.reconcile, evidence, clock)
+        self.fence = Fence(process.writes)
+        self.settlement = Settlement(process.writes, self.reconcile, process.evidence, process.clock)
         # This cluster exists only in the memory of this process, so no earlier process has written to it.
-        writes.vouch()
+        process.writes.vouch()
 
     def activate(self, pod: Pod) -> None:
         """Does nothing, because pods from a file have no scheduler that could try them again; see Activator."""
@@ -232,28 +233,25 @@ class FileFeed(_Unelected, InMemoryCluster):
 class LiveFeed(_Unelected):
     """Fills the cache from an API server, for a process without other replicas."""
 
-    def __init__(
-        self,
-        client: KubeClient,
-        kinds: Iterable[Kind],
-        sink: Sink[Object],
-        telemetry: Telemetry,
-        clock: Clock,
-        writes: UnsettledWrites,
-        evidence: Evidence,
-    ) -> None:
-        self.client = client
+    def __init__(self, client: KubeClient, kinds: Iterable[Kind], process: FedProcess) -> None:
+        clock, pauses = process.clock, random.Random()  # noqa: S311  not for secrets
         self.served = client.served
         self.binder = ApiBinder(client)
-        self.fence = Fence(writes)
-        self.settlement = Settlement(writes, self.reconcile, evidence, clock)
+        self.fence = Fence(process.writes)
+        self.settlement = Settlement(process.writes, self.reconcile, process.evidence, clock)
         self.activator = ApiActivator(client, clock)
-        self._source = ClusterSource(client, kinds, sink, telemetry, clock, random.Random())  # noqa: S311  for pauses
+        self._source = ClusterSource(client, kinds, process.sink, process.metrics, clock, pauses)
         self.lister = self._source
-        self.start = self._source.start
-        self.stop = self._source.stop
         self.missing = self._source.unsynced
-        self.revive = self._source.revive
+
+    def start(self) -> None:
+        self._source.start()
+
+    def stop(self) -> None:
+        self._source.stop()
+
+    def revive(self) -> list[str]:
+        return self._source.revive()
 
     def survey(self) -> PodSurvey:
         """Lists the UIDs and versions of all pods. `Expiry` compares them with the cache. Raises ClusterError."""
@@ -276,40 +274,33 @@ class LiveFeed(_Unelected):
         return is_shown
 
 
-class ElectedFeed:
+class ElectedFeed(LiveFeed):
     """Fills the cache of one of several replicas. Every replica watches the API server, but only the leader binds."""
 
-    def __init__(self, feed: LiveFeed, staleness: Staleness, settings: Settings, identity: str, clock: Clock) -> None:
-        self.lister = feed.lister
-        self.missing = feed.missing
-        self.survey = feed.survey
-        self.served = feed.served
-        self.reconcile = feed.reconcile
-        self.settlement = feed.settlement
-        self._feed = feed
-        self._staleness = staleness
+    def __init__(
+        self, client: KubeClient, kinds: Iterable[Kind], process: FedProcess, settings: Settings, identity: str
+    ) -> None:
+        super().__init__(client, kinds, process)
+        self._staleness = Staleness(process.metrics.staleness, settings.max_staleness_seconds)
         self._name = settings.lease_name
-        self._clock = clock
+        self._clock = process.clock
         self._complete_at = float("-inf")
         timing = timing_of(settings)
         namespace = settings.lease_namespace or settings.own_namespace
-        writes = feed.settlement.writes
-        self._elector = LeaderElector(
-            LeaseClient(feed.client, namespace, settings.lease_name, timeout_seconds=timing.call_seconds),
-            Election(identity, timing, random.Random(), writes, asks=settings.lease_follows_calls),  # noqa: S311  pauses
-            self._eligible,
-            feed.settlement,
-            clock,
-        )
+        writes, pauses = process.writes, random.Random()  # noqa: S311  not for secrets
+        lease = LeaseClient(client, namespace, settings.lease_name, timeout_seconds=timing.call_seconds)
+        election = Election(identity, timing, pauses, writes, asks=settings.lease_follows_calls)
+        self._elector = LeaderElector(lease, election, self._eligible, self.settlement, process.clock)
         self._awaits_lead = bool(settings.leader_service) or settings.lease_follows_calls
-        self.commit = self._elector.commit
         self.fence = Fence(writes, self._elector.leading_term)
-        self.binder = feed.binder
-        self._service = _leader_service(feed.client, settings, namespace, self._elector.leading)
-        self.activator = ApiActivator(LeaderClient(feed.client, self.fence), clock)
+        self._service = _leader_service(client, settings, namespace, self._elector.leading)
+        self.activator = ApiActivator(LeaderClient(client, self.fence), process.clock)
+
+    def commit(self) -> None:
+        self._elector.commit()
 
     def start(self) -> None:
-        self._feed.start()
+        super().start()
         self._elector.start()
         if self._service:
             self._service.start()
@@ -325,7 +316,7 @@ class ElectedFeed:
         self._elector.stop()
 
     def revive(self) -> list[str]:
-        names = self._feed.revive()
+        names = super().revive()
         if self._elector.revive():
             names.append("leader-election")
         if self._service and self._service.revive():
@@ -337,7 +328,7 @@ class ElectedFeed:
         if self._service:
             self._service.stop()
         self._elector.stop()
-        self._feed.stop()
+        super().stop()
 
     def settle(self) -> None:
         self.settlement.advance()
@@ -365,7 +356,7 @@ class ElectedFeed:
         return now - self._complete_at < RELIST_SECONDS and self._staleness.waiting_for() is None
 
 
-ClusterFeed = FileFeed | LiveFeed | ElectedFeed
+ClusterFeed = FileFeed | LiveFeed
 """Keeps a cache filled from a cluster, and binds pods in that cluster.
 
 Attributes:
@@ -375,7 +366,7 @@ Attributes:
     fence: records each write. With an election, its check refuses the write if this process does not lead.
     settlement: finds out the outcome of unsettled writes.
 """
-FeedFactory = Callable[[Sink[Object], Metrics, Clock, UnsettledWrites, Evidence, FeatureGates], ClusterFeed]
+FeedFactory = Callable[[FedProcess], ClusterFeed]
 """Creates the feed, which fills a cache. The factory is made before the fork, so that its errors end the command.
 
 The feed watches pod groups only if a feature gate or --coscheduling requires them.

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from extender.app.feed import CacheEvidence, feed_factory_of
+from extender.app.feed import CacheEvidence, FedProcess, feed_factory_of
 from extender.app.policies import policy_text
 from extender.cache.cache import Cache
 from extender.cache.changes import Changes
@@ -241,7 +241,8 @@ def record(
     cache = Cache(clock, metrics, changes=observed.changes)
     never_written = UnsettledWrites(0.0)
     features = parsed(settings.feature_gates, version=settings.chosen_version)
-    feed = feed_factory_of(settings)(cache, metrics, clock, never_written, CacheEvidence(cache), features)
+    fed = FedProcess(cache, metrics, clock, never_written, CacheEvidence(cache), features)
+    feed = feed_factory_of(settings)(fed)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ending.set())
     observed.start()

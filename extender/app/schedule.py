@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from random import Random
 
-from extender.app.feed import CacheEvidence, ClusterFeed, feed_factory_of
+from extender.app.feed import CacheEvidence, ClusterFeed, FedProcess, feed_factory_of
 from extender.app.loop import Loop, LoopRules, Writers, compose_loop, cycles_of, extenders_of, sent_whole
 from extender.app.upkeep import (
     HOUSEKEEPING_SECONDS,
@@ -113,7 +113,7 @@ class SchedulerProcess:
         cache = create_cache(settings, clock, metrics, setup.features, setup.observation.changes)
         factory = feed_factory_of(settings, sent_whole(setup.policy.extenders), setup.policy.watch, identity)
         writes = UnsettledWrites(settings.settle_seconds)
-        feed = factory(cache, metrics, clock, writes, CacheEvidence(cache), setup.features)
+        feed = factory(FedProcess(cache, metrics, clock, writes, CacheEvidence(cache), setup.features))
         self._cache = cache
         self._feed = feed
         profiles = self._rules.profiles

@@ -10,7 +10,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from extender.app.feed import CacheEvidence, ClusterFeed, FeedFactory, feed_factory_of
+from extender.app.feed import CacheEvidence, ClusterFeed, FedProcess, FeedFactory, feed_factory_of
 from extender.app.loop import instance
 from extender.app.observation import check_places
 from extender.app.policies import policy_of, refuse_changes, unreserves_of, watched
@@ -154,7 +154,7 @@ class WebhookProcess:
         self.metrics = Metrics(clock, product_version())
         setup = Setup("serve", settings, self.metrics, clock, threading.Event())
         cache = create_cache(settings, clock, self.metrics, setup.features, setup.observation.changes)
-        feed = factory(cache, self.metrics, clock, writes, CacheEvidence(cache), setup.features)
+        feed = factory(FedProcess(cache, self.metrics, clock, writes, CacheEvidence(cache), setup.features))
         self._setup = setup
         self._policy = setup.policy
         self._cache = cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from extender.app.feed import CacheEvidence, ClusterFeed, FeedFactory
+from extender.app.feed import CacheEvidence, ClusterFeed, FedProcess, FeedFactory
 from extender.cache.cache import Cache
 from extender.runtime.clock import SystemClock
 from extender.runtime.ports import Telemetry
@@ -16,4 +16,5 @@ def recording_feed(factory: FeedFactory) -> ClusterFeed:
     """Returns a feed of a process that has no predecessors to wait for."""
     clock = SystemClock()
     evidence = CacheEvidence(Cache(clock, Telemetry()))
-    return factory(Recorder(), Metrics(clock, "1"), clock, UnsettledWrites(0.0), evidence, DEFAULT_FEATURES)
+    process = FedProcess(Recorder(), Metrics(clock, "1"), clock, UnsettledWrites(0.0), evidence, DEFAULT_FEATURES)
+    return factory(process)
