@@ -50,40 +50,34 @@ def too_deep(name: GroupName) -> str:
 
 def excess(tree: Tree) -> GroupName | None:
     """Returns the name of a group that is below the last allowed level of the tree; None if there is no such group."""
-    pending = [(tree, 1)]
-    while pending:
-        below, level = pending.pop()
-        if level > MAX_TREE_DEPTH:
-            return GroupName.of(below.group)
-        if isinstance(below, Composite):
-            pending.extend((child, level + 1) for child in reversed(below.children))
-    return None
+    return next((GroupName.of(below.group) for below, _, level in _walk(tree) if level > MAX_TREE_DEPTH), None)
 
 
 def leaves(tree: Tree) -> Iterator[Leaf]:
     """Yields the PodGroups of the tree from left to right."""
-    return (below for below in _subtrees(tree) if isinstance(below, Leaf))
+    return (below for below, _, _ in _walk(tree) if isinstance(below, Leaf))
 
 
 def groups_of(tree: Tree) -> Iterator[PodGroup | CompositePodGroup]:
     """Yields the groups of the tree, each before the groups below it."""
-    return (below.group for below in _subtrees(tree))
+    return (below.group for below, _, _ in _walk(tree))
 
 
-def _subtrees(tree: Tree) -> Iterator[Tree]:
-    pending = [tree]
-    while pending:
-        below = pending.pop()
-        yield below
-        if isinstance(below, Composite):
-            pending.extend(reversed(below.children))
-
-
-def _folded(tree: Tree, of_leaf: Callable[[Leaf], T], of_composite: Callable[[Composite, Sequence[T]], T]) -> T:
-    """Returns the value of the tree; `of_composite` takes the values of the children, from left to right.
+def _walk(tree: Tree) -> Iterator[tuple[Tree, CompositePodGroup | None, int]]:
+    """Yields each part of the tree before the parts below it, with the group above it, and its level from 1.
 
     Trees are walked without recursion, because a tenant decides how deep a tree is.
     """
+    pending: list[tuple[Tree, CompositePodGroup | None, int]] = [(tree, None, 1)]
+    while pending:
+        below, _, level = place = pending.pop()
+        yield place
+        if isinstance(below, Composite):
+            pending.extend((child, below.group, level + 1) for child in reversed(below.children))
+
+
+def _folded(tree: Tree, of_leaf: Callable[[Leaf], T], of_composite: Callable[[Composite, Sequence[T]], T]) -> T:
+    """Returns the value of the tree; `of_composite` takes the values of the children, from left to right."""
     values: list[T] = []
     pending: list[tuple[Tree, bool]] = [(tree, False)]
     while pending:
@@ -102,13 +96,9 @@ def _folded(tree: Tree, of_leaf: Callable[[Leaf], T], of_composite: Callable[[Co
 def path_to(tree: Tree, key: str) -> list[PodGroup | CompositePodGroup]:
     """Returns the groups from the root of the tree to the PodGroup with this key; empty if it is not in the tree."""
     path: list[PodGroup | CompositePodGroup] = []
-    pending = [(tree, 0)]
-    while pending:
-        below, level = pending.pop()
-        path[level:] = [below.group]
-        if isinstance(below, Composite):
-            pending.extend((child, level + 1) for child in reversed(below.children))
-        elif below.group.key == key:
+    for below, _, level in _walk(tree):
+        path[level - 1 :] = [below.group]
+        if isinstance(below, Leaf) and below.group.key == key:
             return path
     return []
 
@@ -196,7 +186,7 @@ def shortfall(
     for group in reversed(path[:-1]):
         if missing > 0:
             return path[path.index(group) + 1], missing
-        composite = next(each for each in _subtrees(tree) if each.group is group)
+        composite = next(each for each, _, _ in _walk(tree) if each.group is group)
         assert isinstance(composite, Composite)
         reached = sum(_reaching(child, counted) is not None for child in composite.children)
         missing = group.min_count - reached
@@ -240,17 +230,13 @@ class _Validation:
 
     def faults(self) -> Iterator[str]:
         """Yields the faults in upstream's order: each group before its child groups, its pods last."""
-        pending: list[tuple[Tree, CompositePodGroup | None, int]] = [(self.tree, None, 1)]
-        while pending:  # not by recursion, because a tenant decides how deep a tree is
-            below, parent, level = pending.pop()
+        for below, parent, level in _walk(self.tree):
             if isinstance(below, Composite) and level == MAX_TREE_DEPTH:
                 key = GroupName.of(below.group).entity_key
                 yield f'hierarchy depth exceeds maximum allowed depth {MAX_TREE_DEPTH} at "{key}"'
             if parent is not None:
                 yield from self._of_child(below.group, parent)
-            if isinstance(below, Composite):
-                pending.extend((child, below.group, level + 1) for child in reversed(below.children))
-            else:
+            if isinstance(below, Leaf):
                 for info in chain(below.waiting, self.placed(below)):
                     yield from self._of_pod(info)
 
