@@ -5,8 +5,9 @@ Source: upstream's Policy API until v1.22.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, Literal, Self
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 from pydantic.alias_generators import to_camel
@@ -246,6 +247,7 @@ def priorities(hard_pod_affinity_weight: int) -> Mapping[str, Priority]:
 
 _ORDER = {name: position for position, name in enumerate(PREDICATES)}
 _AFTER_ALL = len(_ORDER)
+_ARGUED_ORDER = {NodeLabelFilter: _ORDER[LABEL_PRESENCE], ServiceAffinity: _ORDER[SERVICE_AFFINITY]}
 _MAX_WEIGHT = 2**31 - 1
 
 
@@ -256,10 +258,11 @@ def read_policy(document: object, library: Library, faults: Faults) -> Policy | 
     spec = faults.read(PolicySpec, document)
     if spec is None:
         return None
-    predicates = _PredicateReader(library, faults).read(spec.predicates)
+    predicates = _PredicateReader(PREDICATES, library, faults).read(spec.predicates)
     # kube-scheduler treats a missing weight as 0, and then uses 1 instead of 0.
     by_name = priorities(spec.hard_pod_affinity_symmetric_weight or 1)
-    weighted = _PriorityReader(by_name, library, faults).read(spec.priorities)
+    known = {name: (priority,) for name, priority in by_name.items()}
+    weighted = _PriorityReader(known, library, faults).read(spec.priorities)
     return Policy(
         (
             Profile(
@@ -274,52 +277,79 @@ def read_policy(document: object, library: Library, faults: Faults) -> Policy | 
     )
 
 
-class _PredicateReader:
-    """Reads the predicates of a policy, without duplicates, in the order in which they run."""
+class _Reader(ABC):
+    """Reads the predicates or the priorities of a policy.
 
-    def __init__(self, library: Library, faults: Faults) -> None:
+    An entry names a known rule, a user's own rule, or with an argument a rule that it configures.
+    """
+
+    kind: ClassVar[Literal["predicate", "priority"]]
+
+    def __init__(self, known: Mapping[str, tuple[Any, ...]], library: Library, faults: Faults) -> None:
+        self._known = known
         self._library = library
         self._faults = faults
+
+    @abstractmethod
+    def _argued(self, spec: Any, path: str) -> Iterator[Any]:
+        """Yields the rules that the argument of the entry configures."""
+
+    def _rules(self, spec: PredicateSpec | PrioritySpec, path: str) -> Iterator[Any]:
+        """Yields the rules of one entry, or else adds a fault that may suggest a known name."""
+        if self._known.get(spec.name):
+            if spec.argument:
+                self._faults.add(f"{path}.argument", f"{spec.name} takes no argument")
+            yield from self._known[spec.name]
+        elif self._library.has_rule(spec.name):
+            yield from self._users_rule(spec, path)
+        elif spec.argument or spec.name in self._known:
+            yield from self._argued(spec, f"{path}.argument")
+        else:
+            self._library.find_rule(spec.name, f"{path}.name", self._faults, self._known)
+
+    def _users_rule(self, spec: PredicateSpec | PrioritySpec, path: str) -> Iterator[Any]:
+        plugin = self._library.find_rule(spec.name, f"{path}.name", self._faults, self._known)
+        if plugin is None:
+            return
+        factory = getattr(plugin, self.kind)
+        if factory is None:
+            self._faults.add(f"{path}.name", f"{spec.name} is not a {self.kind}")
+            return
+        arguments = self._faults.read(plugin.arguments, spec.argument, f"{path}.argument")
+        if arguments is not None:
+            yield factory(arguments)
+
+
+class _PredicateReader(_Reader):
+    """Reads the predicates of a policy, without duplicates, in the order in which they run."""
+
+    kind = "predicate"
 
     def read(self, specs: tuple[PredicateSpec, ...] | None) -> list[Predicate]:
         if specs is None:
             specs = tuple(PredicateSpec(name=name) for name in DEFAULT_PREDICATES)
-        ranked = [(_ORDER[name], PREDICATES[name]) for name in MANDATORY]
+        ranked = [(_ORDER[name], rule) for name in MANDATORY for rule in PREDICATES[name]]
         for index, spec in enumerate(specs):
-            ranked += self._ranked(spec, f"predicates[{index}]")
-        in_order = [rule for _, rules in sorted(ranked, key=lambda pair: pair[0]) for rule in rules]
+            rank = _ORDER.get(spec.name, _AFTER_ALL)
+            rules = self._rules(spec, f"predicates[{index}]")
+            ranked += [(_ARGUED_ORDER.get(type(rule), rank), rule) for rule in rules]
+        in_order = [rule for _, rule in sorted(ranked, key=lambda pair: pair[0])]
         return [rule for index, rule in enumerate(in_order) if rule not in in_order[:index]]
 
-    def _ranked(self, spec: PredicateSpec, path: str) -> Iterator[tuple[int, tuple[Predicate, ...]]]:
-        """Yields (rank, plugins) for one entry of `predicates`; predicates run in the order of their ranks."""
-        if PREDICATES.get(spec.name):
-            if spec.argument:
-                self._faults.add(f"{path}.argument", f"{spec.name} takes no argument")
-            yield _ORDER[spec.name], PREDICATES[spec.name]
-        elif self._library.has_rule(spec.name):
-            yield _AFTER_ALL, tuple(_users_rule(spec, path, "predicate", PREDICATES, self._library, self._faults))
-        elif spec.argument or spec.name in PREDICATES:
-            yield from self._argued(spec, path)
-        else:
-            self._library.find_rule(spec.name, f"{path}.name", self._faults, PREDICATES)
-
-    def _argued(self, spec: PredicateSpec, path: str) -> Iterator[tuple[int, tuple[Predicate, ...]]]:
-        argument = self._faults.read(PredicateArgument, spec.argument, f"{path}.argument")
+    def _argued(self, spec: PredicateSpec, path: str) -> Iterator[Predicate]:
+        argument = self._faults.read(PredicateArgument, spec.argument, path)
         if argument is None:
             return
         if presence := argument.labels_presence:
-            yield _ORDER[LABEL_PRESENCE], (NodeLabelFilter(presence.labels, presence.presence, spec.name),)
+            yield NodeLabelFilter(presence.labels, presence.presence, spec.name)
         if affinity := argument.service_affinity:
-            yield _ORDER[SERVICE_AFFINITY], (ServiceAffinity(affinity.labels, spec.name),)
+            yield ServiceAffinity(affinity.labels, spec.name)
 
 
-class _PriorityReader:
+class _PriorityReader(_Reader):
     """Reads the priorities of a policy, in the order of the policy."""
 
-    def __init__(self, by_name: Mapping[str, Priority], library: Library, faults: Faults) -> None:
-        self._by_name = by_name
-        self._library = library
-        self._faults = faults
+    kind = "priority"
 
     def read(self, specs: tuple[PrioritySpec, ...] | None) -> list[WeightedPriority]:
         if specs is None:
@@ -332,23 +362,11 @@ class _PriorityReader:
                 self._faults.add(f"{path}.weight", what)
             if any(spec.name == other.name for other in specs[:index]):
                 self._faults.add(f"{path}.name", f"{spec.name} is given twice")
-            weighted += [WeightedPriority(priority, spec.weight) for priority in self._priorities(spec, path)]
+            weighted += [WeightedPriority(priority, spec.weight) for priority in self._rules(spec, path)]
         return weighted
 
-    def _priorities(self, spec: PrioritySpec, path: str) -> Iterator[Priority]:
-        if spec.name in self._by_name:
-            if spec.argument:
-                self._faults.add(f"{path}.argument", f"{spec.name} takes no argument")
-            yield self._by_name[spec.name]
-        elif self._library.has_rule(spec.name):
-            yield from _users_rule(spec, path, "priority", self._by_name, self._library, self._faults)
-        elif spec.argument:
-            yield from self._argued(spec, path)
-        else:
-            self._library.find_rule(spec.name, f"{path}.name", self._faults, self._by_name)
-
     def _argued(self, spec: PrioritySpec, path: str) -> Iterator[Priority]:
-        argument = self._faults.read(PriorityArgument, spec.argument, f"{path}.argument")
+        argument = self._faults.read(PriorityArgument, spec.argument, path)
         if argument is None:
             return
         if anti_affinity := argument.service_anti_affinity:
@@ -358,24 +376,3 @@ class _PriorityReader:
         if ratio := argument.requested_to_capacity_ratio_arguments:
             strategy = RequestedToCapacityRatio(points(ratio.shape))
             yield NodeResourcesFitScore(strategy, weights(ratio.resources), spec.name)
-
-
-def _users_rule(
-    spec: PredicateSpec | PrioritySpec,
-    path: str,
-    kind: Literal["predicate", "priority"],
-    known: Iterable[str],
-    library: Library,
-    faults: Faults,
-) -> Iterator[Any]:
-    """Yields the user's rule that `spec` names, or else adds a fault that may suggest one of the `known` names."""
-    plugin = library.find_rule(spec.name, f"{path}.name", faults, known)
-    if plugin is None:
-        return
-    factory = getattr(plugin, kind)
-    if factory is None:
-        faults.add(f"{path}.name", f"{spec.name} is not a {kind}")
-        return
-    arguments = faults.read(plugin.arguments, spec.argument, f"{path}.argument")
-    if arguments is not None:
-        yield factory(arguments)
