@@ -5,7 +5,7 @@ It needs the package cryptography, an optional dependency that only `extender ce
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -35,15 +35,8 @@ class Pair:
     usage: Literal["server", "client"]
 
 
-@dataclass(frozen=True)
-class Row:
-    """A certificate in the printed table. `done` says what was done: "made", "renewed", "kept" or "trusted"."""
-
-    file: str
-    name: str
-    signed_by: str
-    until: str
-    done: str
+Row = Mapping[str, str]
+"""A certificate in the document that `extender certs` prints; see schemas.Certificate."""
 
 
 class Store:
@@ -216,8 +209,9 @@ def _key_pem(key: EllipticCurvePrivateKey) -> bytes:
 
 
 def _row(file: str, certificate: x509.Certificate, done: str) -> Row:
+    name, signed_by = _common_name(certificate.subject), _common_name(certificate.issuer)
     until = f"{certificate.not_valid_after_utc:%Y-%m-%d}"
-    return Row(file, _common_name(certificate.subject), _common_name(certificate.issuer), until, done)
+    return {"file": file, "name": name, "signedBy": signed_by, "until": until, "done": done}
 
 
 def _one_line(error: Exception) -> str:

@@ -76,12 +76,8 @@ def certs(
     )
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     store = Store(directory, datetime.now(UTC), days, renew_days)
-    rows = [row for name in ("ca", "scrapers-ca") for row in store.authority(name, rotate=rotate_ca)]
-    rows += [store.pair(pair) for pair in pairs]
-    certificates = [
-        {"file": row.file, "name": row.name, "signedBy": row.signed_by, "until": row.until, "done": row.done}
-        for row in rows
-    ]
+    certificates = [row for name in ("ca", "scrapers-ca") for row in store.authority(name, rotate=rotate_ca)]
+    certificates += [store.pair(pair) for pair in pairs]
     if rotate_ca and store.knows_next("ca"):
         click.echo(
             "note: once every server and client has this ca.crt, run --rotate-ca again to sign with the next one",
@@ -91,7 +87,7 @@ def certs(
         click.echo(_secrets(directory, secrets, service.partition(".")[0]))
     elif output.is_text:
         head = ("FILE", "NAME", "SIGNED BY", "UNTIL", "DONE")
-        say_lines(aligned([head, *(tuple(each.values()) for each in certificates)], "   "))
+        say_lines(aligned([head, *([*each.values()] for each in certificates)], "   "))
     else:
         show(headed(DocumentKind.CERTIFICATES, {"certificates": certificates}), output)
 
