@@ -41,7 +41,7 @@ from extender.table.journal import BEGINNING
 from extender.ui import Arguments, Choices, Look, Site, Timeline, position
 from extender.web.access import UI
 from extender.web.answers import Answer, Handler, Page, error_answer, json_answer
-from extender.web.app import PageServer
+from extender.web.app import PageServer, PrivatePages
 
 MOST_JUDGED = 200
 LOOPBACK = "127.0.0.1"
@@ -252,7 +252,7 @@ def view(look: LookOf, choices: Choices, port: int, announce: Callable[[str], No
     site = Site(
         look, choices if choices.others else replace(choices, others=providers()), partial(in_child, seconds=seconds)
     )
-    server = PageServer(LOOPBACK, port, site.pages())
+    server = PageServer(LOOPBACK, port, PrivatePages(site.pages()))
     server.start()
     try:
         announce(f"http://{LOOPBACK}:{server.port}{UI}")

@@ -7,8 +7,8 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
-from random import Random
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from extender.app.feed import CacheEvidence, ClusterFeed, FedProcess, feed_factory_of
 from extender.app.loop import Loop, LoopRules, Writers, compose_loop, cycles_of, extenders_of, sent_whole
@@ -33,6 +33,7 @@ from extender.cluster.election.lease import LeaderBinder
 from extender.cluster.kube_client import KubeClient
 from extender.cluster.outbox import PacedBinder, TokenBucket
 from extender.config.settings import Settings, host_and_port
+from extender.engine.decide import SchedulingCycle
 from extender.errors import ClusterError
 from extender.model.pod import Pod
 from extender.plugins.users.function import put_in_force
@@ -45,7 +46,7 @@ from extender.runtime.process import LinuxCpus, OneCpu, product_version
 from extender.runtime.threads import TaskFailures, Ticker, going_on
 from extender.runtime.unsettled import UnsettledWrites
 from extender.scheduler.modeler import Modeler
-from extender.scheduler.other_extenders import ExtenderBinder, Extenders
+from extender.scheduler.other_extenders import ExtenderBinder
 from extender.scheduler.timing import ProfileTimer
 from extender.table.features import FeatureGates
 from extender.web import log
@@ -109,7 +110,12 @@ class SchedulerProcess:
         metrics.follow(setup.features.behaviours)
         self._extenders = extenders_of(setup.policy.extenders)
         self._random = random = setup.observation.random(seed)
-        self._rules = _rules_of(setup, random, self._extenders, ProfileTimer(clock, metrics))
+        observers, timer = setup.observation.observers, ProfileTimer(clock, metrics)
+
+        def cycles(policy: Policy) -> Mapping[str, SchedulingCycle]:
+            return cycles_of(policy, settings.scheduler_name, random, self._extenders, observers, timer)
+
+        self._rules = LoopRules(setup.policy, setup.features, cycles)
         cache = create_cache(settings, clock, metrics, setup.features, setup.observation.changes)
         factory = feed_factory_of(settings, sent_whole(setup.policy.extenders), setup.policy.watch, identity)
         writes = UnsettledWrites(settings.settle_seconds)
@@ -119,7 +125,9 @@ class SchedulerProcess:
         profiles = self._rules.profiles
         self.upkeep = Upkeep(setup, cache, feed, profiles, lambda: _prepare(cache, feed), self._adopt, self._follow)
         self._client = KubeClient(credentials_of(settings.access), metrics.requested)
-        self._writers = self._create_writers()
+        self._writers = Writers(
+            self._client, feed.served, feed.fence, clock, metrics.write_dropped, self._failures.report
+        )  # fmt: skip
         self._loop = self._create_loop()
         queue = self._loop.queue
         put_in_force(profiles.all, RunningProcess(queue.wake, self._loop.permits))
@@ -128,10 +136,6 @@ class SchedulerProcess:
         self._one_cpu = OneCpu(LinuxCpus(), clock)
         self._tickers = self._create_tickers()
         self._pages = self._page_server()
-
-    def _create_writers(self) -> Writers:
-        metrics, clock, feed = self._metrics, self._setup.clock, self._feed
-        return Writers(self._client, feed.served, feed.fence, clock, metrics.write_dropped, self._failures.report)
 
     def _create_loop(self) -> Loop:
         setup, policy, feed = self._setup, self._setup.policy, self._feed
@@ -156,12 +160,9 @@ class SchedulerProcess:
         settings = self._setup.settings
         host, port = host_and_port(settings.bind)
         private = self.upkeep.private_pages()
-        queue_status: dict[str, Page] = {"/debug/pods": lambda *_: self._queue_status()}
         probes = probe_pages(self._metrics, self.revive, self.upkeep.own_obstacles)
-        pages = {**probes, **private.pages, **queue_status}
-        return PageServer(
-            host, port, pages, private.actions, body_actions=private.body_actions, any_host=settings.insecure_bind
-        )  # fmt: skip
+        pages: dict[str, Page] = {**probes, **private.pages, "/debug/pods": lambda *_: self._queue_status()}
+        return PageServer(host, port, replace(private, pages=pages), any_host=settings.insecure_bind)
 
     def run(self) -> None:
         """Starts everything in order, schedules, and stops everything. Raises what `schedule` raises."""
@@ -286,15 +287,6 @@ class SchedulerProcess:
 def bind_bucket(policy: Policy) -> TokenBucket:
     """Returns the rate limit of bindings: that of the policy's clientConnection, or else BIND_RATE."""
     return TokenBucket(policy.qps or BIND_RATE, policy.burst or None)
-
-
-def _rules_of(setup: Setup, random: Random, extenders: Extenders, timer: ProfileTimer) -> LoopRules:
-    observers = setup.observation.observers
-    return LoopRules(
-        setup.policy,
-        setup.features,
-        lambda policy: cycles_of(policy, setup.settings.scheduler_name, random, extenders, observers, timer),
-    )
 
 
 def _prepare(cache: Cache, feed: ClusterFeed) -> None:

@@ -179,8 +179,9 @@ class WebhookProcess:
         reader = NamesReader()
         # If the cluster is a file, no watch delivers nominations, so `preempt` itself remembers the preemptors.
         preemptors = None if settings.cluster else RecentPreemptors(self._setup.clock)
-        self._split = self._split_gangs()
-        plans = self._group_plans(self._split)
+        plans_groups = self._setup.features.generic_workload or settings.coscheduling
+        self._split = self._split_gangs() if plans_groups else None
+        plans = self._group_plans(self._split) if plans_groups else None
         most_waiting = max(1, settings.connections // 2)
         self._quorum = GroupQuorum(
             cache, self.metrics, settings.group_bind_seconds, most_waiting, plans, self._permit_wait.free, self._split
@@ -202,25 +203,15 @@ class WebhookProcess:
             bind,
         ]
 
-    def _plans_groups(self) -> bool:
-        settings, features = self._setup.settings, self._setup.features
-        return features.generic_workload or settings.coscheduling
-
-    def _split_gangs(self) -> SplitGangs | None:
-        """Returns the object that keeps room for the rest of partly bound gangs; None if groups are not planned."""
-        if not self._plans_groups():
-            return None
+    def _split_gangs(self) -> SplitGangs:
         judge = MemberJudge(Random())  # noqa: S311  ties between nodes
         return SplitGangs(
             self._cache, self._profiles.of, judge, self._setup.clock, self._setup.limit,
             is_undecided=lambda uid: self._quorum.is_undecided(uid),
         )  # fmt: skip
 
-    def _group_plans(self, split: SplitGangs | None) -> GroupPlans | None:
-        """Returns the object that plans pod groups for `filter`; None if groups are not planned."""
+    def _group_plans(self, split: SplitGangs | None) -> GroupPlans:
         settings, setup = self._setup.settings, self._setup
-        if not self._plans_groups():
-            return None
         judge = MemberJudge(setup.observation.random(None))
         return GroupPlans(
             self._cache, judge, self.metrics, setup.clock,

@@ -64,6 +64,7 @@ _BODY_BYTES, _QUESTION_BYTES = 64 * 1024, 8 * 1024 * 1024
 _MOST_CONNECTIONS = 64
 _TURN_SECONDS = 0.25
 VerbHandler = Callable[[bytes, str], Answer]
+TlsContext = Callable[[], ssl.SSLContext]
 _log = logging.getLogger(__name__)
 
 
@@ -223,17 +224,12 @@ def create_app(backend: Backend, settings: Settings, metrics: Metrics) -> Extend
     lifecycle = _lifecycle(backend, notifier, settings, _page_server(pages, settings))
     access = AccessRules(settings.client_ca is not None, frozenset(settings.client_names), settings.insecure_bind)
     app = ExtenderApp(access, lifecycle, metrics.rejected)
-    for path, verb in verb_paths(backend.verbs, settings).items():
-        app.add_handler(path, partial(calls.answer, verb))
+    prefix = f"/{settings.prefix.strip('/')}".rstrip("/")
+    for verb in backend.verbs:
+        app.add_handler(f"{prefix}/{verb.name}", partial(calls.answer, verb))
     app.add_pages(pages)
     app.add_pages(backend.private)
     return app
-
-
-def verb_paths(verbs: Sequence[Verb[Any, Any]], settings: Settings) -> Mapping[str, Verb[Any, Any]]:
-    """Returns URL path -> verb, for example "/scheduler/filter". The settings define the prefix."""
-    prefix = "/" + settings.prefix.strip("/")
-    return {f"{prefix.rstrip('/')}/{verb.name}": verb for verb in verbs}
 
 
 def _lifecycle(
@@ -261,29 +257,19 @@ class PageServer:
     """Serves pages from `start` to `stop`.
 
     Args:
-        pages: answer GET and HEAD, by path.
-        actions: answer POST without a body, because they change something.
+        pages: their bodies have at most 8 MiB.
         tls_context: called for each connection. If it is given, every request but probes needs a certificate that this
             context verifies.
-        body_actions: answer POST with a body of at most 8 MiB.
         any_host: see AccessRules.
     """
 
     def __init__(
-        self,
-        host: str,
-        port: int,
-        pages: Mapping[str, Page],
-        actions: Mapping[str, Page] | None = None,
-        tls_context: Callable[[], ssl.SSLContext] | None = None,
-        body_actions: Mapping[str, Handler] | None = None,
-        *,
-        any_host: bool = False,
+        self, host: str, port: int, pages: PrivatePages, tls_context: TlsContext | None = None, any_host: bool = False
     ) -> None:
-        limits = Limits(body_bytes=_QUESTION_BYTES if body_actions else _BODY_BYTES)
+        limits = Limits(body_bytes=_QUESTION_BYTES if pages.body_actions else _BODY_BYTES)
         access = AccessRules(certificate_required=tls_context is not None, any_host=any_host)
         app = ExtenderApp(access, Lifecycle(limits))
-        app.add_pages(PrivatePages(pages, actions or {}, body_actions or {}))
+        app.add_pages(pages)
         listener = listener_at(host, port)
         self.port = int(listener.getsockname()[1])
         self._acceptor = Acceptor(app, [listener], _MOST_CONNECTIONS, tls_context)
@@ -309,11 +295,11 @@ def _page_server(pages: PrivatePages, settings: Settings) -> PageServer | None:
     if not settings.metrics_bind:
         return None
     host, port = host_and_port(settings.metrics_bind)
-    context: Callable[[], ssl.SSLContext] | None = None
+    context: TlsContext | None = None
     if settings.metrics_client_ca:
         certificate, key, ca = str(settings.tls_cert), str(settings.tls_key), str(settings.metrics_client_ca)
         context = ReloadingContext((certificate, key, ca), lambda: server_context(certificate, key, ca)).current
-    return PageServer(host, port, pages.pages, tls_context=context, any_host=settings.insecure_bind)
+    return PageServer(host, port, pages, context, settings.insecure_bind)
 
 
 class _CompleteResponse(Response):

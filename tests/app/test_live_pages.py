@@ -35,7 +35,7 @@ from extender.runtime.clock import ManualClock, TimeLimit
 from extender.runtime.unsettled import UnsettledWrites
 from extender.ui import Choices, Site
 from extender.web.answers import Answer
-from extender.web.app import PageServer
+from extender.web.app import PageServer, PrivatePages
 from tests.app.test_serve import EXAMPLE
 from tests.builders import make_node, make_pod
 from tests.cache.watched_cluster import WatchedCluster
@@ -208,7 +208,7 @@ def test_a_rule_that_hangs_keeps_pages_and_simulations_no_longer_than_a_decision
 
 
 def test_another_machine_gets_no_pages_of_the_loop() -> None:
-    server = PageServer("127.0.0.1", 0, {"/ui/pending": lambda *_: Answer(200, b"{}")})
+    server = PageServer("127.0.0.1", 0, PrivatePages({"/ui/pending": lambda *_: Answer(200, b"{}")}))
     server.start()
     from_a_mesh = ("127.0.0.6", 0)
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60, source_address=from_a_mesh)

@@ -26,7 +26,7 @@ from extender.offline.state import ClusterState
 from extender.ui import Choices, Site
 from extender.web.access import UI
 from extender.web.answers import Answer
-from extender.web.app import PageServer
+from extender.web.app import PageServer, PrivatePages
 from tests.app.test_doctor import Installation
 from tests.builders import make_node, make_pod
 from tests.cli.test_status import PICTURE
@@ -436,7 +436,7 @@ def test_a_page_in_a_file_says_what_is_kept(
 
 def test_status_prints_what_is_kept(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     picture = Answer(200, msgspec.json.encode(PICTURE))
-    server = PageServer("127.0.0.1", 0, {"/debug/pods": lambda *_: picture})
+    server = PageServer("127.0.0.1", 0, PrivatePages({"/debug/pods": lambda *_: picture}))
     server.start()
     try:
         address = f"--server http://127.0.0.1:{server.port}"

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from extender.cli.main import cli
 from extender.web.answers import Answer
-from extender.web.app import PageServer
+from extender.web.app import PageServer, PrivatePages
 from tests.builders import make_pod
 from tests.cli.test_status import PICTURE
 from tests.cluster.fake_api import FakeApiServer, answer, fake_api
@@ -43,7 +43,8 @@ def port() -> Iterator[int]:
         "/debug/pods": Answer(200, msgspec.json.encode(PICTURE)),
         "/debug/decisions": Answer(200, json.dumps(DECISIONS).encode()),
     }
-    server = PageServer("127.0.0.1", 0, {path: lambda *_, page=page: page for path, page in pages.items()})
+    served = PrivatePages({path: lambda *_, page=page: page for path, page in pages.items()})
+    server = PageServer("127.0.0.1", 0, served)
     server.start()
     yield server.port
     server.stop()
@@ -71,7 +72,7 @@ def test_the_decisions_of_a_deployment_are_shown(api: FakeApiServer, port: int, 
 @pytest.mark.parametrize("body", [b"{}", b"[]", b"nonsense"])
 @pytest.mark.parametrize("pod", [[], ["shop/web"]], ids=["all", "one pod"])
 def test_an_answer_without_decisions_is_an_error(body: bytes, pod: list[str]) -> None:
-    server = PageServer("127.0.0.1", 0, {"/debug/decisions": lambda *_: Answer(200, body)})
+    server = PageServer("127.0.0.1", 0, PrivatePages({"/debug/decisions": lambda *_: Answer(200, body)}))
     server.start()
     refused = CliRunner().invoke(cli, ["explain", *pod, "--from", f"http://127.0.0.1:{server.port}"])
     server.stop()
@@ -85,7 +86,8 @@ def test_decisions_have_no_page() -> None:
 
 def test_a_replica_that_leads_is_preferred(api: FakeApiServer, tmp_path: Path) -> None:
     pictures = iter([msgspec.structs.replace(PICTURE, leading=False, active=[]), PICTURE])
-    server = PageServer("127.0.0.1", 0, {"/debug/pods": lambda *_: Answer(200, msgspec.json.encode(next(pictures)))})
+    pages = PrivatePages({"/debug/pods": lambda *_: Answer(200, msgspec.json.encode(next(pictures)))})
+    server = PageServer("127.0.0.1", 0, pages)
     server.start()
     api.put(PODS, pod("extender-1"))
     api.put(PODS, pod("extender-2"))

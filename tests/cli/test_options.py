@@ -19,7 +19,7 @@ from extender.cli.main import main
 from extender.extender_v1.messages import ExtenderBindingArgs, ExtenderBindingResult
 from extender.runtime.clock import ManualClock
 from extender.web.answers import Answer
-from extender.web.app import PageServer
+from extender.web.app import PageServer, PrivatePages
 from tests.builders import make_node, make_pod
 from tests.cli.test_status import PICTURE, view
 
@@ -65,7 +65,7 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     for namespace, name in (("shop", "web-0"), ("shop", "db-0"), ("ml", "job-0")):
         past.called("bind", "decided", ExtenderBindingArgs(name, namespace, name, "n"), ExtenderBindingResult(""))
     queue = Answer(200, msgspec.json.encode(QUEUE))
-    server = PageServer("127.0.0.1", 0, {"/debug/pods": lambda *_: queue, "/debug/decisions": past.page})
+    server = PageServer("127.0.0.1", 0, PrivatePages({"/debug/pods": lambda *_: queue, "/debug/decisions": past.page}))
     server.start()
     yield f"http://127.0.0.1:{server.port}"
     server.stop()

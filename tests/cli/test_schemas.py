@@ -20,7 +20,7 @@ from extender.cli.schemas import CHECKS, SHAPES, schema
 from extender.offline.answers import CauseCode, code_of
 from extender.plugins.registry import IN_TREE
 from extender.web.answers import Answer
-from extender.web.app import PageServer
+from extender.web.app import PageServer, PrivatePages
 from tests.builders import make_node, make_pod
 from tests.cli.test_status import PICTURE
 
@@ -74,7 +74,8 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str
         "/debug/pods": Answer(200, msgspec.json.encode(PICTURE)),
         "/debug/decisions": Answer(200, json.dumps(DECISIONS).encode()),
     }
-    server = PageServer("127.0.0.1", 0, {path: lambda *_, page=page: page for path, page in pages.items()})
+    served = PrivatePages({path: lambda *_, page=page: page for path, page in pages.items()})
+    server = PageServer("127.0.0.1", 0, served)
     server.start()
     yield {"folder": str(tmp_path), "server": f"http://127.0.0.1:{server.port}"}
     server.stop()

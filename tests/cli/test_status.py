@@ -21,7 +21,7 @@ from extender.errors import ConfigurationError, ExtenderError
 from extender.runtime.text import age
 from extender.scheduler.modeler import PodView, QueueStatus
 from extender.web.answers import Answer
-from extender.web.app import PageServer
+from extender.web.app import PageServer, PrivatePages
 from tests.running import command_running
 from tests.stock.process import free_port
 
@@ -56,7 +56,7 @@ def pages() -> dict[str, Answer]:
 
 @pytest.fixture
 def server(pages: dict[str, Answer]) -> Iterator[str]:
-    served = PageServer("127.0.0.1", 0, {"/debug/pods": lambda *_: pages["/debug/pods"]})
+    served = PageServer("127.0.0.1", 0, PrivatePages({"/debug/pods": lambda *_: pages["/debug/pods"]}))
     served.start()
     yield f"http://127.0.0.1:{served.port}"
     served.stop()

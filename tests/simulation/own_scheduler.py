@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from extender.app import schedule, upkeep
@@ -13,6 +13,7 @@ from extender.preemption.evaluator import pod_terminating_by_preemption
 from extender.queue.priority_queue import PriorityQueue
 from extender.scheduler.preemption import PreemptionExecutor
 from extender.table import PodInfo
+from extender.web.app import PrivatePages
 from tests.simulation.judge import Judge
 from tests.simulation.replica import CHECK_SECONDS, COMPARE_SECONDS, DEVICES, FOLLOWED, STORAGE, settings
 from tests.simulation.tasks import Process, Simulation
@@ -146,11 +147,9 @@ class Pages:
 
     simulation: Simulation
 
-    def __init__(
-        self, _host: str, _port: int, pages: Mapping[str, Callable[..., Any]], *_: object, **__: object
-    ) -> None:
+    def __init__(self, _host: str, _port: int, pages: PrivatePages, *_: object, **__: object) -> None:
         assert self.simulation.current is not None
-        self.simulation.current.process.facts["pages"] = pages
+        self.simulation.current.process.facts["pages"] = pages.pages
 
     def start(self) -> None:
         pass

@@ -18,7 +18,7 @@ from extender import Cluster
 from extender.app.live_pages import look_at_cluster, look_at_recording, providers
 from extender.offline.state import ClusterState
 from extender.ui import Choices, Site
-from extender.web.app import PageServer
+from extender.web.app import PageServer, PrivatePages
 from tests.builders import make_node, make_pod
 from tests.offline.recording.recorded import record_timeline
 from tests.ui.chromium import ChromiumMissingError, chromium
@@ -92,7 +92,7 @@ def driver() -> Iterator[webdriver.Chrome]:
 def address() -> Iterator[str]:
     """Serves the example cluster as `extender view` does."""
     look = look_at_cluster(ClusterState.load(EXAMPLE), "example.yaml", ["what could not be read"])
-    with_pages = PageServer("127.0.0.1", 0, Site(look, Choices(others=providers())).pages())
+    with_pages = PageServer("127.0.0.1", 0, PrivatePages(Site(look, Choices(others=providers())).pages()))
     with_pages.start()
     yield f"http://127.0.0.1:{with_pages.port}/ui"
     with_pages.stop()
@@ -243,7 +243,7 @@ def test_a_narrow_screen_and_both_schemes(browser: Browser, path: str, scheme: s
 def test_a_slider_leads_through_a_recording(browser: Browser, tmp_path: Path) -> None:
     record_timeline(tmp_path / "names.jsonl.gz", "names")
     site = Site(look_at_recording(tmp_path / "names.jsonl.gz", None), Choices()).pages()
-    server = PageServer("127.0.0.1", 0, site)
+    server = PageServer("127.0.0.1", 0, PrivatePages(site))
     server.start()
     try:
         browser.open(f"http://127.0.0.1:{server.port}/ui/nodes?step=0")

@@ -11,7 +11,7 @@ import pytest
 
 from extender.web.access import is_loopback
 from extender.web.answers import Answer, Page
-from extender.web.app import PageServer
+from extender.web.app import PageServer, PrivatePages
 from tests.web.servers import Wire, get, post
 
 
@@ -31,7 +31,7 @@ def _echo(query: Mapping[str, list[str]], accept: str) -> Answer:
 def served() -> Iterator[PageServer]:
     pages: dict[str, Page] = {"/echo": _echo, "/raise": _raise, "/debug/echo": _echo, "/split": _split}
     body_actions = {"/simulate": lambda body: Answer(200, body)}
-    server = PageServer("127.0.0.1", 0, pages, {"/act": _echo}, body_actions=body_actions)
+    server = PageServer("127.0.0.1", 0, PrivatePages(pages, {"/act": _echo}, body_actions=body_actions))
     server.start()
     yield server
     server.stop()

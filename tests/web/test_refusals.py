@@ -9,7 +9,7 @@ import pytest
 
 from extender.web import answers
 from extender.web.answers import MOST_A_SECOND, Answer, refuse
-from extender.web.app import PageServer
+from extender.web.app import PageServer, PrivatePages
 from tests.web.servers import Wire, post
 
 _TOO_MUCH = post(b"", "/simulate", Content_Length="99999999")
@@ -41,7 +41,7 @@ def without_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_line_says_who_asked_for_what(request_bytes: bytes, line: str, caplog: pytest.LogCaptureFixture) -> None:
-    server = PageServer("127.0.0.1", 0, {"/livez": lambda *_: Answer(200, b"ok")})
+    server = PageServer("127.0.0.1", 0, PrivatePages({"/livez": lambda *_: Answer(200, b"ok")}))
     server.start()
     with (wire := Wire(socket.create_connection(("127.0.0.1", server.port), timeout=60))).socket:
         wire.send(request_bytes).reply()

@@ -24,7 +24,7 @@ from extender.runtime.ports import Telemetry
 from extender.runtime.unsettled import UnsettledWrites
 from extender.snapshots.objects import to_object
 from extender.web.answers import Answer
-from extender.web.app import PageServer
+from extender.web.app import PageServer, PrivatePages
 from tests.builders import make_claim, make_device_class, make_node, make_pod, make_request, make_resource_slice, stored
 
 ROOM = {"cpu": "4", "memory": "8Gi", "pods": "20"}
@@ -176,7 +176,8 @@ def test_simulate_is_served_only_if_enabled(tmp_path: Path) -> None:
 
 def test_pages_hand_a_body_to_its_taker_on_this_machine_alone() -> None:
     for address, status in (("127.0.0.1", 200), ("127.0.0.6", 403)):
-        server = PageServer("127.0.0.1", 0, {}, body_actions={"/simulate": lambda body: Answer(200, body)})
+        pages = PrivatePages(body_actions={"/simulate": lambda body: Answer(200, body)})
+        server = PageServer("127.0.0.1", 0, pages)
         server.start()
         try:
             connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5, source_address=(address, 0))
