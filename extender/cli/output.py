@@ -141,33 +141,26 @@ class Output:
         return self.format is Format.HTML
 
 
-class _OutputType(click.ParamType):  # type: ignore[type-arg]  # the class is not generic before click 8.5
+class _OutputType(_Parsed):
     """Parses the value of `-o`, and completes it in a shell."""
-
-    name = "output"
 
     def __init__(self, *, page: bool) -> None:
         """
         Args:
             page: True if the command can print an HTML page.
         """
+        super().__init__("output", self._output)
         formats = [each.value for each in Format if each not in (Format.JSONPATH, Format.HTML)]
         self.choices = (*formats, f"{_JSONPATH}TEMPLATE", *((Format.HTML.value,) if page else ()))
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Output:
-        """Parses a value of `-o`. For an unknown value, fails with a message that lists the formats."""
-        if isinstance(value, Output):
-            return value
-        if value == _JSONPATH:
-            self.fail(f"{_JSONPATH} needs a template, such as {_JSONPATH}{{.name}}", param, ctx)
-        if value.startswith(_JSONPATH):
-            try:
-                return Output(Format.JSONPATH, template_of(value.removeprefix(_JSONPATH)))
-            except ValueError as error:
-                self.fail(str(error), param, ctx)
-        if value not in self.choices:
-            self.fail(f"{value!r} is not one of {', '.join(self.choices)}.", param, ctx)
-        return Output(Format(value))
+    def _output(self, text: str) -> Output:
+        if text == _JSONPATH:
+            raise ValueError(f"{_JSONPATH} needs a template, such as {_JSONPATH}{{.name}}")
+        if text.startswith(_JSONPATH):
+            return Output(Format.JSONPATH, template_of(text.removeprefix(_JSONPATH)))
+        if text not in self.choices:
+            raise ValueError(f"{text!r} is not one of {', '.join(self.choices)}.")
+        return Output(Format(text))
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002  # click's signature
         """Returns the formats that begin with `incomplete`."""

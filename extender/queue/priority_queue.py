@@ -56,8 +56,9 @@ from extender.queue.entries import (
     entity_type,
 )
 from extender.queue.heaps import CHEAP_SECONDS, Backoff, Order, priority_sort, tenant_of
-from extender.queue.sub_queues import Helped, Place, QueueTelemetry, Strategy, SubQueues, strategy_of
+from extender.queue.sub_queues import Helped, Place, Strategy, SubQueues, strategy_of
 from extender.runtime.clock import Clock
+from extender.runtime.ports import Telemetry
 from extender.table import PodInfo
 
 MAX_UNSCHEDULABLE_SECONDS = 300.0  # a pod that has waited longer for an event is tried again without one
@@ -102,7 +103,7 @@ class PriorityQueue:
 
     def __init__(
         self,
-        telemetry: QueueTelemetry,
+        telemetry: Telemetry,
         clock: Clock,
         interests: Mapping[str, Interests],
         pre_enqueue: Sequence[PreEnqueue] = (),

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from enum import IntEnum
 from itertools import islice
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from extender.framework.cluster_events import (
     BACKOFF_COMPLETE,
@@ -27,26 +27,7 @@ from extender.model.pod_groups import GroupName
 from extender.queue.entries import Entity, QueuedGroup, QueuedPod, Tier, entity_type, group_uid
 from extender.queue.heaps import ActiveQueue, Backoff, BackoffQueue, Costs, Heap, Order, priority_sort
 from extender.queue.waiting_index import UnschedulablePods
-
-
-class QueueTelemetry(Protocol):
-    def incoming(self, queue: str, event: str) -> None:
-        """Counts a pod that entered `queue` because of `event` (scheduler_queue_incoming_pods_total)."""
-
-    def entity_incoming(self, queue: str, event: str, entity: str) -> None:
-        """Counts a pod without a group, or a root group, in scheduler_queue_incoming_entities_total."""
-
-    def moved(self, pod_key: str, origin: str, tier: str, event: str) -> None:
-        """Records that a waiting pod moved from the tier `origin` to `tier`.
-
-        `origin` is "" for a new pod, and for a pod whose attempt has failed.
-        """
-
-    def rule_failed(self, rule: str) -> None:
-        """Counts a queueing hint of `rule` that raised an error."""
-
-    def set_aside(self, task: str, item: str, error: Exception) -> None:
-        """Counts and logs an unexpected error about one pod or group; see `runtime.threads.going_on`."""
+from extender.runtime.ports import Telemetry
 
 
 class Strategy(IntEnum):
@@ -106,7 +87,7 @@ class SubQueues:
         hints: QueueingHints,
         pre_enqueue: Sequence[PreEnqueue],
         backoff: Backoff,
-        telemetry: QueueTelemetry,
+        telemetry: Telemetry,
         on_ready: Callable[[], object],
         order: Order = priority_sort,
     ) -> None:

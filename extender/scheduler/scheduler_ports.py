@@ -15,8 +15,7 @@ from extender.model.devices import AllocationResult, ConsumerReference, RequestM
 from extender.model.pod import Pod
 from extender.model.pod_groups import SchedulingGroup
 from extender.model.storage import PersistentVolume, PersistentVolumeClaim
-from extender.queue.sub_queues import QueueTelemetry
-from extender.runtime.ports import NominatedNode
+from extender.runtime.ports import NominatedNode, Telemetry
 from extender.scheduler.timing import PluginTelemetry
 
 EventType = Literal["Normal", "Warning"]
@@ -193,8 +192,8 @@ class AttemptObserver(DecisionObserver, Protocol):
         """Observes an event about a pod. Called in any thread."""
 
 
-class SchedulerTelemetry(QueueTelemetry, PluginTelemetry, Protocol):
-    """Observes what the loop does, for metrics."""
+class SchedulerTelemetry(Telemetry, PluginTelemetry):
+    """Observes what the loop does, and ignores it. A subclass in `web.metrics` counts it in metrics."""
 
     def attempted(self, attempt: Attempt) -> None:
         """Counts and logs an attempt to schedule a pod."""
@@ -247,6 +246,3 @@ class SchedulerTelemetry(QueueTelemetry, PluginTelemetry, Protocol):
 
     def placement_evaluated(self, result: str, profile: str, entity: str, seconds: float) -> None:
         """Observes how long a group was tried on one placement, by its result: feasible or infeasible."""
-
-    def bound(self, result: str) -> None:
-        """Counts a bind by its result; see runtime.ports.Telemetry."""

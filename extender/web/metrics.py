@@ -38,7 +38,7 @@ from extender.runtime.clock import Clock
 from extender.runtime.ports import LONG_AGO, Telemetry
 from extender.runtime.process import PAUSES, product_commit
 from extender.runtime.threads import Ticker
-from extender.scheduler.scheduler_ports import Attempt, GroupResult
+from extender.scheduler.scheduler_ports import Attempt, GroupResult, SchedulerTelemetry
 from extender.table.features import DEFAULT_FEATURES, Behaviours
 from extender.web.log import Traces, inform
 from extender.web.series import ALL_SERIES, BEFORE_ENTITIES, SCHEDULER_SERIES, SERIES, Series, as_in
@@ -369,8 +369,8 @@ class Waiting(NamedTuple):
     tasks: Callable[[], Mapping[str, int]]
 
 
-class SchedulerMetrics(Metrics):
-    """The metrics of the scheduling loop; implements scheduler_ports.SchedulerTelemetry.
+class SchedulerMetrics(Metrics, SchedulerTelemetry):
+    """The metrics of the scheduling loop.
 
     Attributes:
         attempt_log: logs attempts to schedule a pod. After `start` it writes in a thread, so that scheduling need not

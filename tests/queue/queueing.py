@@ -14,6 +14,7 @@ from extender.model.meta import Object
 from extender.model.node import Node
 from extender.model.pod import Pod
 from extender.model.pod_groups import GroupName, PodGroup
+from extender.runtime.ports import Telemetry
 from extender.table import PodInfo
 from tests.builders import Builder, NodeBuilder, PodBuilder, make_node, make_pod
 
@@ -57,8 +58,8 @@ def refused(*rules: str, pending: str = "", unresolvable: str = "") -> Rejection
     return Rejection(frozenset(rules), frozenset(pending.split()), frozenset(unresolvable.split()))
 
 
-class QueueRecorder:
-    """QueueTelemetry that keeps lists."""
+class QueueRecorder(Telemetry):
+    """Telemetry that keeps lists of what the queue reports."""
 
     def __init__(self) -> None:
         self.arrivals: list[tuple[str, str]] = []

@@ -24,10 +24,9 @@ from extender.model.pod import Pod
 from extender.model.pod_groups import CompositePodGroup, PodGroup, SchedulingGroup
 from extender.plugins.registry import default_profile
 from extender.policy.policy import by_name
-from extender.runtime import ports
 from extender.runtime.clock import NO_LIMIT, ManualClock, TimeLimit
 from extender.runtime.ports import Binding, Check, NominatedNode, Nominating, always
-from extender.scheduler.scheduler_ports import Attempt, GroupResult, Workers
+from extender.scheduler.scheduler_ports import Attempt, GroupResult, SchedulerTelemetry, Workers
 from extender.scheduler.timing import BIND, ProfileTimer
 from extender.table.features import VERSIONS, FeatureGates
 from extender.web.metrics import Metrics
@@ -37,7 +36,7 @@ from tests.scheduler.writers import ClaimWrites, VolumeWrites
 NAME = "default-scheduler"
 
 
-class Telemetry(ports.Telemetry):
+class Telemetry(SchedulerTelemetry):
     """The loop's metrics, as lists."""
 
     def __init__(self) -> None:
@@ -183,7 +182,7 @@ class World:
         seed: int = 0,
         profile: Profile | None = None,
         record: Path | None = None,
-        telemetry: Any = None,  # ports.Telemetry and SchedulerTelemetry in one
+        telemetry: Any = None,  # a SchedulerTelemetry
         limit: TimeLimit = NO_LIMIT,
         features: FeatureGates = VERSIONS["1.37"].features,
         settings: Settings = Settings(settle_seconds=0.0),  # noqa: B008  frozen
