@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -225,6 +224,7 @@ _PATIENCE_SECONDS = 30.0
 
 
 Isolate = Callable[[Callable[[], Answer]], Answer]
+Make = Callable[[str, Arguments, Look], Answer]
 
 
 def _at_once(make: Callable[[], Answer]) -> Answer:
@@ -251,38 +251,33 @@ class Site:
         first = {"/": "ui/pending", UI: "ui/pending", f"{UI}/": "pending"}
         pages: dict[str, Page] = {path: partial(_redirect, location) for path, location in first.items()}
         for name in _DOCUMENTS:
-            pages[f"{UI}/{name}"] = partial(self._page, name)
-            pages[f"{UI}/{name}.json"] = partial(self._json, name)
+            pages[f"{UI}/{name}"] = partial(self._answer, "page", self._rendered, name)
+            pages[f"{UI}/{name}.json"] = partial(self._answer, "json", self._encoded, name)
         return pages | {f"{UI}/{name}": partial(_asset, name, media_type) for name, media_type in _ASSETS.items()}
 
-    def _page(self, name: str, query: Mapping[str, list[str]], _accept: str) -> Answer:
-        arguments = {key: values[0] for key, values in query.items()}
-        return self._answer("page", name, arguments, partial(self._rendered, name, arguments))
-
-    def _json(self, name: str, query: Mapping[str, list[str]], _accept: str) -> Answer:
-        arguments = {key: values[0] for key, values in query.items()}
-        return self._answer("json", name, arguments, partial(self._encoded, name, arguments))
-
-    def _answer(self, form: str, name: str, arguments: Arguments, make: Callable[[Look], Answer]) -> Answer:
+    def _answer(self, form: str, make: Make, name: str, query: Mapping[str, list[str]], _accept: str) -> Answer:
         """Returns the answer to one request, computed by `make` unless the same one was asked for a moment ago."""
+        arguments = {key: values[0] for key, values in query.items()}
+        if not self._turn.acquire(timeout=_PATIENCE_SECONDS):
+            headers = (("Retry-After", "5"), *_HEADERS)
+            return error_answer(503, "another page is being computed: try again soon", headers)
         look: Look | None = None
-        with self._one_at_a_time() as admitted:
-            if not admitted:
-                return _busy()
-            try:
-                look = self._look(arguments)
-                key = (form, name, look.source, look.revision, *sorted(arguments.items()))
-                if key in self._answers:
-                    self._answers.move_to_end(key)
-                    return self._answers[key]
-                answer = self._isolate(partial(make, look))
-                if answer.status == 200:
-                    self._answers[key] = answer
-                    if len(self._answers) > _MOST_CACHED:
-                        self._answers.popitem(last=False)
-                return answer
-            except ExtenderError as error:
-                return self._failed(error, name, look, arguments) if form == "page" else _json_error(error)
+        try:
+            look = self._look(arguments)
+            key = (form, name, look.source, look.revision, *sorted(arguments.items()))
+            if key in self._answers:
+                self._answers.move_to_end(key)
+                return self._answers[key]
+            answer = self._isolate(partial(make, name, arguments, look))
+            if answer.status == 200:
+                self._answers[key] = answer
+                if len(self._answers) > _MOST_CACHED:
+                    self._answers.popitem(last=False)
+            return answer
+        except ExtenderError as error:
+            return self._failed(error, name, look, arguments) if form == "page" else _json_error(error)
+        finally:
+            self._turn.release()
 
     def _rendered(self, name: str, arguments: Arguments, look: Look) -> Answer:
         try:
@@ -358,15 +353,6 @@ class Site:
             "after": begin + _NODES_LISTED if begin + _NODES_LISTED < len(matching) else None,
         }
 
-    @contextmanager
-    def _one_at_a_time(self) -> Iterator[bool]:
-        admitted = self._turn.acquire(timeout=_PATIENCE_SECONDS)
-        try:
-            yield admitted
-        finally:
-            if admitted:
-                self._turn.release()
-
 
 def _carried(arguments: Arguments) -> Arguments:
     """Returns the arguments that links to other pages repeat: `step`, which selects a moment of a recording."""
@@ -398,10 +384,6 @@ def _links(name: str, arguments: Arguments) -> SiteLinks:
 
 def _json_error(error: ExtenderError) -> Answer:
     return error_answer(_status(error), str(error), _HEADERS)
-
-
-def _busy() -> Answer:
-    return error_answer(503, "another page is being computed: try again soon", (("Retry-After", "5"), *_HEADERS))
 
 
 def _status(error: ExtenderError) -> int:

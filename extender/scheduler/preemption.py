@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
@@ -278,18 +277,13 @@ class PreemptionExecutor:
         def evict(victim: PodInfo) -> None:
             self.evictor.evict(preemptor, victim, plan.node_name, plan.group)
 
-        if victims:
-            with self._timed(plan):
-                self.workers.run_all([partial(evict, victim) for victim in victims[:-1]])
-                self.in_progress.begin_last(preemptor, victims[-1])
-                evict(victims[-1])
-
-    @contextmanager
-    def _timed(self, plan: EvictionPlan) -> Iterator[None]:
-        began_at = self.clock.monotonic()
-        result = "error"
+        if not victims:
+            return
+        began_at, result = self.clock.monotonic(), "error"
         try:
-            yield
+            self.workers.run_all([partial(evict, victim) for victim in victims[:-1]])
+            self.in_progress.begin_last(preemptor, victims[-1])
+            evict(victims[-1])
             result = "success"
         finally:
             self.telemetry.evictions_ended(_kind(plan.group), result, self.clock.monotonic() - began_at)
