@@ -153,3 +153,22 @@ boot
 runtime_class_name
 completion_mode
 manual_selector
+
+# `cli.schemas` finds the shape of each kind of document by its name.
+GroupExplanationDocument
+ExplanationListDocument
+PendingPodsDocument
+DecisionsDocument
+SimulationDocument
+CapacityDocument
+PlanDocument
+ComparisonDocument
+ReplayListDocument
+RuleTrialsDocument
+DiagnosisDocument
+QueueDocument
+CaseErrorDocument
+CertificatesDocument
+ReferenceDocument
+NodeUsageDocument
+ExperimentDocument

@@ -354,21 +354,16 @@ class JsonPath:
 
 
 @dataclass(frozen=True, slots=True)
-class _Text:
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class _Loop:
     path: JsonPath
-    body: list[_Text | _Loop | JsonPath] = field(default_factory=list)
+    body: list[str | _Loop | JsonPath] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
     """A parsed template: text, paths, and loops over the values of a path."""
 
-    parts: Sequence[_Text | _Loop | JsonPath]
+    parts: Sequence[str | _Loop | JsonPath]
 
     def render(self, document: Any) -> str:
         """Returns the text of the template, filled in with the document."""
@@ -379,7 +374,7 @@ def template_of(text: str) -> Template:
     """Parses a template; `.name` alone means `{.name}`, as in kubectl. Raises ValueError, which says what is wrong."""
     if "{" not in text and text.startswith((".", "[", "$")):
         text = f"{{{text}}}"
-    parts: list[_Text | _Loop | JsonPath] = []
+    parts: list[str | _Loop | JsonPath] = []
     open_loops: list[_Loop] = []
     position = 0
     while position < len(text):
@@ -390,7 +385,7 @@ def template_of(text: str) -> Template:
         if block is None:
             end = text.find("{", position)
             end = len(text) if end < 0 else end
-            here.append(_Text(text[position:end]))
+            here.append(text[position:end])
             position = end
             continue
         position = block.end()
@@ -404,7 +399,7 @@ def template_of(text: str) -> Template:
             here.append(loop)
             open_loops.append(loop)
         elif content[:1] in ('"', "'"):
-            here.append(_Text(_unquoted(content)))
+            here.append(_unquoted(content))
         else:
             here.append(path_of(content))
     if open_loops:
@@ -497,11 +492,11 @@ def _unquoted(text: str) -> str:
     return unquoted
 
 
-def _rendered(parts: Sequence[_Text | _Loop | JsonPath], document: Any) -> Iterable[str]:
+def _rendered(parts: Sequence[str | _Loop | JsonPath], document: Any) -> Iterable[str]:
     for part in parts:
         match part:
-            case _Text(text):
-                yield text
+            case str():
+                yield part
             case _Loop(path, body):
                 for value in path.values(document):
                     yield from _rendered(body, value)

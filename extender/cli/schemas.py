@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from extender.cli.document_kinds import API_VERSION
+from extender.cli.document_kinds import API_VERSION, DocumentKind
 from extender.offline.answers import Documented
 from extender.offline.experiment.sweep import ExperimentResult
 from extender.offline.explain.explanation import Explained
@@ -210,30 +210,8 @@ class ExperimentDocument(ExperimentResult, frozen=True):
     """`extender experiment`: policies that choose devices, compared on a trace."""
 
 
-_SUFFIX = "Document"
-_DOCUMENTS: tuple[type[Documented], ...] = (
-    ExplanationDocument,
-    GroupExplanationDocument,
-    ExplanationListDocument,
-    PendingPodsDocument,
-    DecisionsDocument,
-    SimulationDocument,
-    CapacityDocument,
-    PlanDocument,
-    ComparisonDocument,
-    ReplayDocument,
-    ReplayListDocument,
-    RuleTrialsDocument,
-    DiagnosisDocument,
-    QueueDocument,
-    CaseErrorDocument,
-    CertificatesDocument,
-    ReferenceDocument,
-    NodeUsageDocument,
-    ExperimentDocument,
-)
-SHAPES: Mapping[str, type[Documented]] = {shape.__name__.removesuffix(_SUFFIX): shape for shape in _DOCUMENTS}
-"""The shape of each kind, without apiVersion and kind."""
+SHAPES: Mapping[str, type[Documented]] = {str(kind): globals()[f"{kind}Document"] for kind in DocumentKind}
+"""The shape of each kind, without apiVersion and kind: the class KINDDocument above."""
 
 
 def schema(kind: str) -> dict[str, Any]:
@@ -274,8 +252,8 @@ def _completed(definition: Mapping[str, Any], answer: type[Documented]) -> dict[
         if name in meanings:
             properties[key]["description"] = meanings[name]
     required = definition["required"] if answer.__struct_config__.omit_defaults else list(properties)
-    if answer in _DOCUMENTS:
-        head = {"apiVersion": API_VERSION, "kind": answer.__name__.removesuffix(_SUFFIX)}
+    if answer in SHAPES.values():
+        head = {"apiVersion": API_VERSION, "kind": answer.__name__.removesuffix("Document")}
         properties = {**{key: {"const": value} for key, value in head.items()}, **properties}
         required = [*head, *required]
     completed = {**definition, "properties": properties, "required": required}

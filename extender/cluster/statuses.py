@@ -247,18 +247,11 @@ def _finds(call: Callable[[], object]) -> bool:
     except NotFound:
         return False
     except Refused as error:
-        if not _is_about_uid(error):
+        # If the name belongs to another pod, a patch is refused as invalid (422), and a deletion as a conflict (409).
+        if error.status not in (409, 422) or not _OF_UID.search(str(error)):
             raise
         return False
     return True
-
-
-def _is_about_uid(error: Refused) -> bool:
-    """Returns True if the call was refused because the name now belongs to another pod.
-
-    The API server then refuses a patch as invalid (422), and a deletion with a conflict (409).
-    """
-    return error.status in (409, 422) and _OF_UID.search(str(error)) is not None
 
 
 # ---- groups
@@ -322,10 +315,9 @@ class ApiGroupStatuses:
 
     def _write(self, condition: _Condition) -> None:
         group = condition.group
-        written = self._written.get(group.uid) or _content(_present(group))
-        if written is not None and (
-            written[0] == "True" or written == (condition.status, condition.reason, condition.message)
-        ):
+        content, present = (condition.status, condition.reason, condition.message), _present(group)
+        written = self._written.get(group.uid) or (present and (present.status, present.reason, present.message))
+        if written is not None and (written[0] == "True" or written == content):
             return
         body: dict[str, object] = {
             "type": group.initially_scheduled,
@@ -339,14 +331,10 @@ class ApiGroupStatuses:
         path = f"{kind.path_in(quote(group.namespace, ''))}/{quote(group.name, '')}/status"
         patch = _ENCODE({"metadata": {"uid": group.uid}, "status": {"conditions": [body]}})
         self._client.call(ApiCall("PATCH", path, patch, STRATEGIC_MERGE))
-        self._written[group.uid] = condition.status, condition.reason, condition.message
+        self._written[group.uid] = content
         self._written.move_to_end(group.uid)
         if len(self._written) > _REMEMBERED:
             self._written.popitem(last=False)
-
-
-def _content(condition: Condition | None) -> tuple[str, str, str] | None:
-    return None if condition is None else (condition.status, condition.reason, condition.message)
 
 
 def _present(group: SchedulingGroup) -> Condition | None:

@@ -141,9 +141,6 @@ class PluginSetSpec(Strict):
     disabled: tuple[PluginSpec, ...] = ()
     """Default plugins that do not run."""
 
-    def as_set(self) -> PluginSet:
-        return PluginSet(self.enabled, frozenset(plugin.name for plugin in self.disabled))
-
 
 class PluginsSpec(Strict):
     """The plugins by extension point."""
@@ -237,14 +234,6 @@ class LeaderElectionSpec(Strict):
     """Checked and ignored."""
     resource_namespace: str = ""
     """Checked and ignored."""
-
-    def seconds(self) -> tuple[float, float, float]:
-        """Returns (lease duration, renew deadline, retry period), with kube-scheduler's defaults for 0."""
-        return (
-            duration_seconds(self.lease_duration) or 15,
-            duration_seconds(self.renew_deadline) or 10,
-            duration_seconds(self.retry_period) or 2,
-        )
 
 
 class SchedulerConfigurationSpec(Strict):
@@ -431,9 +420,10 @@ def _check_leader_election(spec: LeaderElectionSpec, faults: Faults) -> None:
     """Source: upstream ValidateLeaderElectionConfiguration."""
     if not spec.leader_elect:
         return
-    lease, renew, retry = spec.seconds()
-    fields = (("leaseDuration", lease), ("renewDeadline", renew), ("retryPeriod", retry))
-    for field, seconds in fields:
+    lease = duration_seconds(spec.lease_duration) or 15
+    renew = duration_seconds(spec.renew_deadline) or 10
+    retry = duration_seconds(spec.retry_period) or 2
+    for field, seconds in (("leaseDuration", lease), ("renewDeadline", renew), ("retryPeriod", retry)):
         if seconds <= 0:
             faults.add(f"leaderElection.{field}", "must be greater than zero")
     if lease <= renew:
@@ -573,7 +563,7 @@ class _ProfileReader:
         for index, plugin in enumerate(spec.disabled):
             if plugin.name != ALL and plugin.name not in REMOVED:
                 self._note_unknown(plugin.name, f"{path}.disabled[{index}].name", "nothing is disabled")
-        return PluginSet(tuple(enabled), spec.as_set().disabled)
+        return PluginSet(tuple(enabled), frozenset(plugin.name for plugin in spec.disabled))
 
     def _note_unknown(self, name: str, place: str, consequence: str) -> None:
         """Adds a note if no plugin has this name; kube-scheduler accepts the entry too."""

@@ -124,17 +124,13 @@ class _Extender(Strict):
             self.weight,
             # As in kube-scheduler, enableHTTPS without a CA accepts any certificate.
             tls.config(verified=tls.has_ca or not enable_https),
-            _timeout(timeout_seconds),
+            # As in Go, 0 means the default, and a negative number means no limit.
+            _NO_LIMIT_SECONDS if timeout_seconds < 0 else timeout_seconds or DEFAULT_TIMEOUT_SECONDS,
             self.node_cache_capable,
             frozenset(resource.name for resource in managed),
             frozenset(resource.name for resource in managed if resource.ignored_by_scheduler),
             self.ignorable,
         )
-
-
-def _timeout(seconds: float) -> float:
-    """Returns the time limit of calls: 0 means the default, and a negative number means no limit, as in Go."""
-    return _NO_LIMIT_SECONDS if seconds < 0 else seconds or DEFAULT_TIMEOUT_SECONDS
 
 
 class ExtenderSpec(_Extender):

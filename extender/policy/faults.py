@@ -55,7 +55,7 @@ class Faults:
             wrong += [detail["loc"] for detail in details]
             if not isinstance(document, dict):
                 document = {}
-            elif not _prune(document, [detail["loc"] for detail in details]):
+            elif not sum(_remove(document, detail["loc"]) for detail in details):
                 return None
 
     def raise_if_any(self) -> None:
@@ -127,11 +127,6 @@ def _nullable(model: type[BaseModel] | None) -> Callable[[str], bool]:
         return lambda _: True
     names = {field.alias for field in model.model_fields.values()} - getattr(model, "never_null", frozenset())
     return names.__contains__
-
-
-def _prune(document: dict[str, Any], locations: Iterable[Location]) -> bool:
-    """Removes the value at each location; returns True if any value was removed."""
-    return sum(_remove(document, location) for location in locations) > 0
 
 
 def _remove(document: dict[str, Any], location: Location) -> bool:

@@ -49,10 +49,6 @@ class EquivalenceClass:
     pods: dict[str, QueuedPod] = field(default_factory=dict)
     row: int = -1
 
-    @property
-    def representative(self) -> QueuedPod:
-        return next(iter(self.pods.values()))
-
 
 class ClassIndex:
     """The equivalence classes of the pods that one rule rejected.
@@ -284,5 +280,6 @@ class UnschedulablePods(Heap):
             return
         names = self._hints.names(rule, interest, change)
         for members in index.all() if names is None else index.named(names):
-            if self._hints.helps(rule, interest, members.representative.info, change):
+            representative = next(iter(members.pods.values()))
+            if self._hints.helps(rule, interest, representative.info, change):
                 yield members
