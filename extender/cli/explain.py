@@ -269,12 +269,9 @@ def _list(source: Source, namespace: str, selector: Selector | None, sort_by: Js
     by_key = {(pod.namespace, pod.name): pod for pod in result.pods}
     document = result.to_dict()
     document["pending"] = listed = in_order(document["pending"], sort_by)
-    lines = as_text(
-        [by_key[each["namespace"], each["name"]] for each in listed],
-        result.groups,
-        datetime.now(UTC),
-        if_none=none_pending(state, namespace, is_selected=selector is not None),
-    )
+    pods = [by_key[each["namespace"], each["name"]] for each in listed]
+    if_none = none_pending(state, namespace, is_selected=selector is not None)
+    lines = as_text(pods, result.groups, datetime.now(UTC), if_none=if_none)
     notes = [*unread, *unasked_plugins(state, [state.infos[f"{pod.namespace}/{pod.name}"].pod for pod in result.pods])]
     print_answer(lines, DocumentKind.PENDING_PODS, document, notes, output, "pending.html")
 

@@ -299,10 +299,5 @@ def view(source: Source, others: Sequence[Path], recording: Path | None, port: i
     version = source.kubernetes_version
     compared = {path.name: profiles for path in others if (profiles := profiles_of(path, version=version))}
     name = source.policy.name if source.policy else "the recording's" if recording else "defaults"
-    run(
-        look,
-        Choices(name, compared, progress=Progress("pods")),
-        port,
-        lambda address: say(f"serving {address} until Ctrl-C"),
-        source.timeout_seconds,
-    )
+    choices = Choices(name, compared, progress=Progress("pods"))
+    run(look, choices, port, lambda address: say(f"serving {address} until Ctrl-C"), source.timeout_seconds)

@@ -31,7 +31,7 @@ IN_CLUSTER_OPTION = click.option(
 
 
 TLS = ("certificate_authority", "client_certificate", "client_key", "tls_server_name")
-"""The names of the options that `tls_options` adds."""
+"""The names of the options that `tls_options` adds, in the order of the fields of ServerTls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +84,8 @@ def tls_options(command: _Command) -> _Command:
     """Adds kubectl's options for a server that speaks TLS to a command, which gets the values as `tls`."""
 
     @functools.wraps(command)
-    def with_tls(
-        *positional: Any,
-        certificate_authority: Path | None,
-        client_certificate: Path | None,
-        client_key: Path | None,
-        tls_server_name: str | None,
-        **others: Any,
-    ) -> Any:
-        tls = ServerTls(certificate_authority, client_certificate, client_key, tls_server_name)
+    def with_tls(*positional: Any, **others: Any) -> Any:
+        tls = ServerTls(*[others.pop(name) for name in TLS])
         return command(*positional, tls=tls, **others)
 
     file = click.Path(path_type=Path)

@@ -99,15 +99,9 @@ def simulate(source: Source, seed: int, output: Output, **changes: Any) -> None:
 
     state, unread = source.load()
     result = run(state, _scenario(source, **changes), seed, progress=Progress("pods placed"))
-    print_answer(
-        as_text(result, every=output.is_wide),
-        DocumentKind.SIMULATION,
-        result.to_dict(),
-        unread,
-        output,
-        "simulation.html",
-        maps=result.maps(),
-    )
+    lines = as_text(result, every=output.is_wide)
+    document = result.to_dict()
+    print_answer(lines, DocumentKind.SIMULATION, document, unread, output, "simulation.html", maps=result.maps())
     sys.exit(0 if result.succeeds else DOES_NOT_FIT)
 
 

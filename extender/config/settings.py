@@ -379,8 +379,9 @@ def load(
     values |= _from_file(config, faults)
     values |= _from_environment(environment, faults)
     values |= {name: (OPTIONS[name].flag, value) for name, value in flags.items()}
+    other = next(each for each in COMMANDS if each != command)
     faults += [
-        f"{place}: `extender {command}` does not have this setting, only `extender {_other(command)}` has it"
+        f"{place}: `extender {command}` does not have this setting, only `extender {other}` has it"
         for name, (place, _) in values.items()
         if command not in OPTIONS[name].defaults
     ]
@@ -388,10 +389,6 @@ def load(
     if settings is None or faults:
         raise ConfigurationError(faults)
     return settings
-
-
-def _other(command: Command) -> Command:
-    return next(each for each in COMMANDS if each != command)
 
 
 def _validated(values: _Values, faults: list[str]) -> Settings | None:

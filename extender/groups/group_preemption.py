@@ -401,7 +401,8 @@ def idle_claims(decision: GroupDecision, profile: Profile, table: Table) -> Idle
     As in upstream, a tree of groups keeps its claims, and so does a group with a topology constraint.
     """
     tree = decision.tree
-    if NAME not in profile.reserving or not isinstance(tree, Leaf) or _is_constrained(tree, table):
+    is_constrained = table.features.topology_aware_workload_scheduling and tree.group.topology_key is not None
+    if NAME not in profile.reserving or not isinstance(tree, Leaf) or is_constrained:
         return LEFT_ALONE
     tried = [info for info in tree.waiting if info.uid in decision.members]
     fits = [(info, fit) for info in tried if (fit := _fit(info, profile, table)) is not None]
@@ -410,10 +411,6 @@ def idle_claims(decision: GroupDecision, profile: Profile, table: Table) -> Idle
     if len(idle) == len(tried) or tree.scheduled or not table.features.group_claims:
         return IdleClaims(MEMBERS_DONE, list(own.values()))
     return _of_group(tree, fits, list(own.values()), table)
-
-
-def _is_constrained(tree: Tree, table: Table) -> bool:
-    return table.features.topology_aware_workload_scheduling and tree.group.topology_key is not None
 
 
 def _fit(info: PodInfo, profile: Profile, table: Table) -> Fit | None:

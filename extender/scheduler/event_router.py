@@ -147,57 +147,57 @@ class EventRouter:
         return free
 
 
+@dataclass(slots=True)
 class QueueSweep:
     """Finds and corrects differences between the queue and the cache, which only an error can cause.
 
     `run` corrects a difference if two calls in a row have found it. One call is not enough, because the queue receives
     each change a moment after the cache.
 
-    Args:
+    Attributes:
         set_aside: receives the error of a pod that cannot be added or removed; the next run tries again.
+        missing: (UID, NAMESPACE/NAME) of the pods that the queue lacked in the last run.
+        surplus: the UIDs of the pods that the queue should not have had in the last run.
     """
 
-    def __init__(
-        self, cache: Cache, queue: PriorityQueue, scheduler_names: Collection[str], set_aside: SetAside
-    ) -> None:
-        self._cache = cache
-        self._queue = queue
-        self._scheduler_names = frozenset(scheduler_names)
-        self._set_aside = set_aside
-        self._missing: frozenset[tuple[str, str]] = frozenset()
-        self._surplus: frozenset[str] = frozenset()
+    cache: Cache
+    queue: PriorityQueue
+    scheduler_names: Collection[str]
+    set_aside: SetAside
+    missing: frozenset[tuple[str, str]] = frozenset()
+    surplus: frozenset[str] = frozenset()
 
     def run(self) -> None:
         """Adds pods that the queue lacks, and removes pods from the queue that were deleted or bound.
 
         If the queue has missed a change because of an error, requeues all rejected pods, too.
         """
-        if self._cache.take_missed():
-            self._queue.events_missed()
-        pods = self._cache.pods()
-        tiers = self._queue.pods()
+        if self.cache.take_missed():
+            self.queue.events_missed()
+        pods = self.cache.pods()
+        tiers = self.queue.pods()
         waiting = {info.uid for infos in tiers.values() for info in infos}
-        in_flight = {info.uid for info in self._queue.pods_in_flight()}
+        in_flight = {info.uid for info in self.queue.pods_in_flight()}
         expected = {(uid, pod.key) for uid, cached in pods.items() if (pod := cached.pod) and self._waits(pod, cached)}
         missing = frozenset((uid, key) for uid, key in expected if uid not in waiting and uid not in in_flight)
         surplus = frozenset(uid for uid in waiting if not _may_wait(pods.get(uid)))
-        for uid, key in missing & self._missing:
-            with going_on(self._set_aside, "queue sweep", key):
-                if (info := self._cache.find_pod(uid, key)) is not None:
-                    self._queue.add(info)
+        for uid, key in missing & self.missing:
+            with going_on(self.set_aside, "queue sweep", key):
+                if (info := self.cache.find_pod(uid, key)) is not None:
+                    self.queue.add(info)
                     _log.error("added a waiting pod that the queue lacked pod=%s", key)
-        for uid in surplus & self._surplus:
-            with going_on(self._set_aside, "queue sweep", uid):
-                self._queue.delete(uid)
+        for uid in surplus & self.surplus:
+            with going_on(self.set_aside, "queue sweep", uid):
+                self.queue.delete(uid)
                 _log.error("removed a pod from the queue that is not waiting for a node uid=%s", uid)
-        self._missing = missing
-        self._surplus = surplus
+        self.missing = missing
+        self.surplus = surplus
 
     def _waits(self, pod: Pod, cached: CachedPod) -> bool:
         """Returns True if the pod has no node, is not terminating, and is for one of this scheduler's profiles."""
         if cached.node_name or pod.terminating:
             return False
-        return pod.spec.scheduler_name in self._scheduler_names
+        return pod.spec.scheduler_name in self.scheduler_names
 
 
 def _may_wait(cached: CachedPod | None) -> bool:

@@ -22,7 +22,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 import numpy as np
@@ -62,18 +62,16 @@ class _Place(Enum):
     """A bind ended without an answer, and no watch event has shown its outcome."""
 
 
+@dataclass(slots=True, eq=False)
 class _BindInProgress:
     """A call that is binding a pod to `node`. `result` is None until another call for the same bind waits for it.
 
     `check` raises Refused if another process may have led since the call began, and filled the node.
     """
 
-    __slots__ = ("check", "node", "result")
-
-    def __init__(self, node: str, check: Check) -> None:
-        self.node = node
-        self.check = check
-        self.result: Future[ExtenderBindingResult] | None = None
+    node: str
+    check: Check
+    result: Future[ExtenderBindingResult] | None = None
 
 
 class PermitWait:
