@@ -320,13 +320,12 @@ POINTS_OF_THE_LOOP = frozenset((QUEUE_SORT, PRE_ENQUEUE, POST_FILTER, RESERVE, P
 ALWAYS_RUNNING = frozenset(("DefaultBinder",))
 _DEVICE_PREEMPTION = "devicePreemption"
 PRIORITY_SORT = "PrioritySort"
-# Plugins of earlier versions of kube-scheduler, which a configuration may still disable.
-REMOVED = frozenset(
+# Plugins of earlier versions of kube-scheduler that it refuses even under pluginConfig (upstream
+# invalidPluginsByVersion).
+INVALID = frozenset(("AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits"))
+# All plugins of earlier versions, which a configuration may still disable.
+REMOVED = INVALID.union(
     (
-        "AzureDiskLimits",
-        "CinderLimits",
-        "EBSLimits",
-        "GCEPDLimits",
         "NodeLabel",
         "NodePreferAvoidPods",
         "NodeResourceLimits",
@@ -337,8 +336,6 @@ REMOVED = frozenset(
         "ServiceAffinity",
     )
 )
-# Those of them that kube-scheduler refuses even under pluginConfig (upstream invalidPluginsByVersion).
-INVALID = frozenset(("AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits"))
 
 
 def read_configuration(document: object, library: Library, faults: Faults) -> Policy | None:
@@ -589,11 +586,12 @@ class _ProfileReader:
     def _require_sort_and_bind(self) -> None:
         """Adds faults if not exactly one plugin sorts the queue, or none binds."""
         if not self._running(QUEUE_SORT):
-            self._faults.add(
-                f"{self._path}.plugins.{QUEUE_SORT}", f"expected one plugin, such as {PRIORITY_SORT}, got none"
-            )
+            self._refuse(QUEUE_SORT, f"expected one plugin, such as {PRIORITY_SORT}, got none")
         if not self._running(BIND):
-            self._faults.add(f"{self._path}.plugins.{BIND}", "expected a plugin, such as DefaultBinder, got none")
+            self._refuse(BIND, "expected a plugin, such as DefaultBinder, got none")
+
+    def _refuse(self, point: str, what: str) -> None:
+        self._faults.add(f"{self._path}.plugins.{point}", what)
 
     def require_fit(self) -> None:
         """Adds a fault if extenders manage resources alone, but the profile lacks the plugin that must ignore them."""
@@ -696,15 +694,9 @@ class _ProfileReader:
             if plugin.priority and arguments is not None and not idle:
                 priority = plugin.priority(arguments)
                 if isinstance(priority, DeviceScoring):
-                    priority = self._with_device_policies(priority)
+                    of_users = [policy for policy, _ in priority.policies if policy in self._plugins]
+                    priority = replace(priority, users_rules=self._rules(DEVICE_POLICY, of_users))
                 yield WeightedPriority(priority, by_name[name])
-
-    def _with_device_policies(self, scoring: DeviceScoring) -> DeviceScoring:
-        """Returns the plugin with the users' policies that it names."""
-        plugins = [self._plugins[name] for name, _ in scoring.policies if name in self._plugins]
-        given = [(plugin, self._arguments_of(plugin.name)) for plugin in plugins]
-        built = (plugin.others[DEVICE_POLICY](arguments) for plugin, arguments in given if arguments is not None)
-        return replace(scoring, users_rules=tuple(built))
 
     def _check_total(self, weights_by_name: Mapping[str, int]) -> None:
         """Refuses weights whose sum is negative before the last one.
@@ -717,25 +709,25 @@ class _ProfileReader:
             if plugin is None or not plugin.extends(SCORE):
                 continue
             if total < 0:
-                self._faults.add(
-                    f"{self._path}.plugins.{SCORE}",
-                    f"expected weights whose sum is never negative, got {total} before {name}",
-                )
+                self._refuse(SCORE, f"expected weights whose sum is never negative, got {total} before {name}")
                 return
             total += weight
 
     def _rules_at(self, point: str) -> tuple[Any, ...]:
         """Returns the rules that run at the extension point, in their order."""
-        plugins = [self._plugins[name] for name in self._running(point)]
-        given = [(plugin, self._arguments_of(plugin.name)) for plugin in plugins if point in plugin.others]
-        return tuple(plugin.others[point](arguments) for plugin, arguments in given if arguments is not None)
+        return self._rules(point, self._running(point))
+
+    def _rules(self, place: str, names: Iterable[str]) -> tuple[Any, ...]:
+        """Returns the rules that these plugins have for an extension point, or as device policies."""
+        plugins = [self._plugins[name] for name in names]
+        given = [(plugin, self._arguments_of(plugin.name)) for plugin in plugins if place in plugin.others]
+        return tuple(plugin.others[place](arguments) for plugin, arguments in given if arguments is not None)
 
     def _queue_sort(self) -> QueueSort | None:
         """Returns the user's rule that sorts the queue, if any; adds a fault if several plugins sort it."""
         names = self._running(QUEUE_SORT)
         if len(names) > 1:
-            what = f"only one plugin can sort the queue, got {', '.join(names)}; disable the others"
-            self._faults.add(f"{self._path}.plugins.{QUEUE_SORT}", what)
+            self._refuse(QUEUE_SORT, f"only one plugin can sort the queue, got {', '.join(names)}; disable the others")
         rules: tuple[QueueSort, ...] = self._rules_at(QUEUE_SORT)
         return rules[0] if rules else None
 
@@ -751,7 +743,7 @@ class _ProfileReader:
                     f"{self._path}.plugins.{point}: {what}; kube-scheduler fails each pod that it concerns"
                 )
             elif point not in POINTS_OF_THE_LOOP:
-                self._faults.add(f"{self._path}.plugins.{point}", what)
+                self._refuse(point, what)
 
     def _unprepared(self) -> Iterator[tuple[str, str]]:
         """Yields (point, message) for each plugin that runs at a point, but not at an earlier point that it needs."""
