@@ -26,6 +26,7 @@ from extender.cli.running import (
     AddressedReplica,
     RunningReplica,
     ServerTls,
+    document_of,
     replicas_of,
     tls_options,
 )
@@ -60,7 +61,7 @@ _PATH = "/debug/decisions"
 _CHECK = "check that it is `extender serve` or `schedule`"
 _OK = 200
 _NOT_FOUND = 404
-_NONE = b'{"pods":[]}'
+_NONE: dict[str, Any] = {"pods": []}
 FAILURE = 1
 _PORT = 8888
 _OF_A_LIST = ("all_namespaces", "selector", "sort_by")
@@ -98,15 +99,9 @@ def _document(replicas: Iterable[RunningReplica], key: str = "") -> dict[str, An
     """Returns the answer of the first replica that has decisions, because only the leader decides."""
     path = f"{_PATH}?{urlencode({'pod': key})}" if key else _PATH
     for server in replicas:
-        status, body = server.get(path)
-        if status == _OK and body.strip() != _NONE:
+        status, document = document_of(server, path)
+        if status == _OK and document != _NONE:
             break
-    try:
-        document = json.loads(body)
-    except ValueError:
-        document = {}
-    if not isinstance(document, dict):
-        document = {}
     if status == _NOT_FOUND and key and "no decision" in str(document.get("error")):
         raise UnknownPod(document["error"])
     if status != _OK:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import http.client
+import json
 import re
 import ssl
 from collections.abc import Callable, Iterable
@@ -185,6 +186,16 @@ def _about_tls(error: Exception, secure: bool) -> str:
     if "WRONG_VERSION_NUMBER" in str(error):
         return "the process speaks http:// in place of https://"
     return "the process ended the handshake: give a --client-certificate that its clientCa has signed"
+
+
+def document_of(replica: RunningReplica, path: str) -> tuple[int, dict[str, Any]]:
+    """Requests the path; returns the status, and the JSON object of the answer or {}. Raises what `get` raises."""
+    status, body = replica.get(path)
+    try:
+        document = json.loads(body)
+    except ValueError:
+        document = {}
+    return status, document if isinstance(document, dict) else {}
 
 
 def replicas_of(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -19,6 +18,7 @@ from extender.cli.running import (
     AddressedReplica,
     RunningReplica,
     ServerTls,
+    document_of,
     replicas_of,
     tls_options,
 )
@@ -172,17 +172,10 @@ def queue_of(replica: RunningReplica) -> Mapping[str, Any]:
 
     Raises the errors of `RunningReplica.get`, and ExtenderError if the process is not `extender schedule`.
     """
-    return _decoded(str(replica), *replica.get(PATH))
-
-
-def _decoded(server: str, status: int, body: bytes) -> Mapping[str, Any]:
-    try:
-        queue = json.loads(body) if status == http.client.OK else None
-    except ValueError:
-        queue = None
-    if not isinstance(queue, dict) or not {*SECTIONS, "scheduled", "leading"} <= queue.keys():
+    status, queue = document_of(replica, PATH)
+    if status != http.client.OK or not {*SECTIONS, "scheduled", "leading"} <= queue.keys():
         raise ExtenderError(
-            f"{server}{PATH} answers {status}, but not with a queue; expected the address of `extender schedule`, "
+            f"{replica}{PATH} answers {status}, but not with a queue; expected the address of `extender schedule`, "
             "because `extender serve` has no queue"
         )
     return queue
@@ -190,13 +183,11 @@ def _decoded(server: str, status: int, body: bytes) -> Mapping[str, Any]:
 
 def pods_of(queue: Mapping[str, Any]) -> list[Pod]:
     """Returns the pods of all tiers, sorted by tier and then by priority."""
-    pods = [
+    return [
         {"namespace": pod["namespace"], "name": pod["name"], "tier": section, **pod}
         for section in SECTIONS
-        for pod in queue[section]
+        for pod in sorted(queue[section], key=lambda pod: (-pod["priority"], pod["namespace"], pod["name"]))
     ]
-    order = {section: position for position, section in enumerate(SECTIONS)}
-    return sorted(pods, key=lambda pod: (order[pod["tier"]], -pod["priority"], pod["namespace"], pod["name"]))
 
 
 def table(pods: Iterable[Pod], fields: Mapping[str, str]) -> str:
