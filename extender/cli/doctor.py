@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from extender.cli.document_kinds import DocumentKind, headed
-from extender.cli.output import Output, output_option, say, show, switch
+from extender.cli.output import Output, file_option, output_option, say, show, switch
 from extender.cli.source_options import access_options, refuse_options
 from extender.config.cluster_access import IN_CLUSTER, ClusterAccess, live_access, with_default_files
 from extender.errors import ConfigurationError
@@ -27,9 +27,7 @@ _COLORS = {"ok": "green", "warn": "yellow", "fail": "red"}
 @access_options
 @click.option("--scheduler-config", type=_FILE, metavar="FILE", help="the file that kube-scheduler gets as --config")
 @click.option("--url", metavar="URL", help="the extender's urlPrefix, if there is no --scheduler-config")
-@click.option(
-    "--policy", type=click.Path(path_type=Path), metavar="FILE", help="the file that the extender gets as --policy"
-)
+@file_option("--policy", help="the file that the extender gets as --policy")
 @click.option(
     "--mode",
     type=click.Choice(("serve", "schedule")),

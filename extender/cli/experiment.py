@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from extender.cli.document_kinds import DocumentKind, headed
-from extender.cli.output import ListingGroup, Output, answering, output_option, say, say_lines, show, write_whole
-from extender.cli.source_options import FILE, input_faults, number_option, show_progress
+from extender.cli.output import FILE, ListingGroup, Output, answering, output_option, say, say_lines, show, write_whole
+from extender.cli.source_options import input_faults, number_option, show_progress
 from extender.errors import ConfigurationError
 
 _IMPORTED = """\

@@ -196,6 +196,14 @@ def switch(*names: str, help: str, default: bool = False) -> Callable[[_Function
     return click.option(*short, declared, default=default, show_default=default, help=help)
 
 
+FILE = click.Path(path_type=Path)
+
+
+def file_option(*names: str, help: str, **more: Any) -> Callable[[_Function], _Function]:  # noqa: A002  as click
+    """Adds an option for the path of a file or folder. `more` are other arguments of click.option."""
+    return click.option(*names, type=FILE, metavar="FILE", help=help, **more)
+
+
 @contextmanager
 def answering() -> Iterator[None]:
     """Redirects what users' rules print in the `with` block to stderr, so that stdout contains only the answer."""

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import click
 
-from extender.cli.output import add_options, say
+from extender.cli.output import add_options, file_option, say
 from extender.cli.source_options import Progress, Source, profiles_of, refuse_options, source_options
 from extender.config.settings import REMOVED, Command, Option, Settings, host_and_port, load, options_of
 from extender.errors import ConfigurationError
@@ -90,13 +90,7 @@ def settings_options(command: Command) -> Callable[[_Function], _Function]:
     """Adds --config and a flag for each setting of `command` to a function, which gets them as keyword arguments."""
 
     def with_options(function: _Function) -> _Function:
-        config = click.option(
-            "--config",
-            type=click.Path(path_type=Path),
-            metavar="FILE",
-            envvar="EXTENDER_CONFIG",
-            help="settings file (YAML)",
-        )
+        config = file_option("--config", envvar="EXTENDER_CONFIG", help="settings file (YAML)")
         flags = [_flag(option, option.defaults[command]) for option in options_of(command)]
         return add_options(function, [config, *flags])  # type: ignore[no-any-return]  # as click's decorators
 
@@ -245,19 +239,9 @@ def _print_body(verb: str) -> None:
 
 @click.command()
 @partial(source_options, whole=True, asks=False)
-@click.option(
-    "--with",
-    "others",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="another policy, to compare side by side with --policy",
-)
-@click.option(
-    "--recording",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="show the cluster at each step of this recording, a file of `extender record` or --record",
+@file_option("--with", "others", multiple=True, help="another policy, to compare side by side with --policy")
+@file_option(
+    "--recording", help="show the cluster at each step of this recording, a file of `extender record` or --record"
 )
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8890, show_default=True, help="port to listen on; 0: any free port"

@@ -12,6 +12,7 @@ import click
 
 from extender.cli.document_kinds import DocumentKind, one_or_list
 from extender.cli.output import (
+    FILE,
     Format,
     Output,
     answer_stream,
@@ -25,7 +26,6 @@ from extender.cli.output import (
 )
 from extender.cli.source_options import (
     DOES_NOT_FIT,
-    FILE,
     TIMEOUT_OPTION,
     Progress,
     Seconds,

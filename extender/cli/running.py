@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from extender.cli.output import add_options
+from extender.cli.output import add_options, file_option
 from extender.config.cluster_access import ClusterAccess, live_access
 from extender.errors import ConfigurationError, ExtenderError
 
@@ -89,13 +89,10 @@ def tls_options(command: _Command) -> _Command:
         tls = ServerTls(*[others.pop(name) for name in TLS])
         return command(*positional, tls=tls, **others)
 
-    file = click.Path(path_type=Path)
     options = (
-        click.option(
-            "--certificate-authority", type=file, metavar="FILE", help="CA that signed the process's certificate"
-        ),
-        click.option("--client-certificate", type=file, metavar="FILE", help="your certificate for the process"),
-        click.option("--client-key", type=file, metavar="FILE", help="its key  [default: in the same file]"),
+        file_option("--certificate-authority", help="CA that signed the process's certificate"),
+        file_option("--client-certificate", help="your certificate for the process"),
+        file_option("--client-key", help="its key  [default: in the same file]"),
         click.option(
             "--tls-server-name", metavar="NAME", help="name in the process's certificate  [default: the URL's]"
         ),

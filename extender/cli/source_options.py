@@ -22,7 +22,7 @@ from click.core import ParameterSource
 
 from extender.cli.completion import contexts, namespaces, nodes
 from extender.cli.document_kinds import DocumentKind, headed, with_notes
-from extender.cli.output import Output, add_options, answering, os_error_text, say, say_lines, show
+from extender.cli.output import FILE, Output, add_options, answering, file_option, os_error_text, say, say_lines, show
 from extender.config.cluster_access import IN_CLUSTER, ClusterAccess, listed, live_access
 from extender.config.settings import OPTIONS
 from extender.errors import ClusterError, ConfigurationError, MalformedInput, UnknownNode, UnknownPod
@@ -41,7 +41,6 @@ ACCESS = ("kubeconfig", "context", "as_", "as_group")
 """The names of the options that `access_options` adds."""
 DOES_NOT_FIT = 3
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-FILE = click.Path(path_type=Path)
 _POD_PREFIXES = ("pod", "pods", "po")
 _GROUP_PREFIXES = {
     "podgroup": "PodGroup",
@@ -173,9 +172,7 @@ def access_options(command: _Command) -> _Command:
         return command(access=ClusterAccess(kubeconfigs, context, as_, as_group), **others)
 
     options = (
-        click.option(
-            "--kubeconfig", type=FILE, metavar="FILE", help="a live cluster  [default: $KUBECONFIG, ~/.kube/config]"
-        ),
+        file_option("--kubeconfig", help="a live cluster  [default: $KUBECONFIG, ~/.kube/config]"),
         click.option(
             "--context",
             metavar="NAME",
@@ -287,13 +284,11 @@ def filenames_option(purpose: str, *, many: bool = True) -> Callable[[Any], Any]
 
     The command gets the files as `filenames`, or one file as `filename`.
     """
-    return click.option(
+    return file_option(
         "-f",
         "--filename",
         "filenames" if many else "filename",
         multiple=many,
-        type=FILE,
-        metavar="FILE",
         help=f"Pod, Deployment, Job ... {purpose}, in a file or folder; -: standard input. What no placement reads is"
         " not checked here: `kubectl apply --dry-run=server`",
     )
@@ -319,7 +314,7 @@ def _policy_option(compares: bool) -> Callable[[Any], Any]:
         if compares
         else f"policy to decide by  [default: {default}]"
     )
-    return click.option("--policy", type=FILE, multiple=compares, metavar="FILE", help=what)
+    return file_option("--policy", multiple=compares, help=what)
 
 
 def profiles_of(policy: Path | None, access: ClusterAccess = IN_CLUSTER, version: str | None = None) -> Profiles | None:
