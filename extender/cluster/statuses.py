@@ -124,34 +124,30 @@ class ApiStatuses:
     def _patch(self, status: _Status) -> dict[str, Any]:
         patch: dict[str, Any] = {}
         if status.reason is not None:
-            condition: dict[str, Any] = {
-                "type": _CONDITION,
-                "status": "False",
-                "reason": status.reason,
-                "message": status.message,
-            }
-            patch["conditions"] = [
-                condition
-                | observed_generation(status.pod)
-                | transition(status.pod, _CONDITION, "False", self._clock.now())
-            ]
+            now = self._clock.now()
+            patch["conditions"] = [_condition_of(status.pod, _CONDITION, "False", status.reason, status.message, now)]
         if status.nominated_node is not None:
             patch["nominatedNodeName"] = status.nominated_node or None
         return patch
 
 
-def transition(owner: Pod | SchedulingGroup, condition_type: str, status: str, now: float) -> dict[str, str]:
-    """Returns {"lastTransitionTime": TIME} for a condition of `owner`; {} if the condition already has this status.
+def _condition_of(
+    owner: Pod | SchedulingGroup, kind: str, status: str, reason: str, message: str, now: float
+) -> dict[str, Any]:
+    """Returns a condition to write. If `owner` has it with this status, the time of its last transition is left out.
 
     `now` is in seconds since the epoch.
     """
-    is_set = any((c.type, c.status) == (condition_type, status) for c in owner.status.conditions or ())
-    return {} if is_set else {"lastTransitionTime": datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
+    condition: dict[str, Any] = {"type": kind, "status": status, "reason": reason, "message": message}
+    if owner.metadata.generation:
+        condition["observedGeneration"] = owner.metadata.generation
+    if not any((each.type, each.status) == (kind, status) for each in owner.status.conditions or ()):
+        condition["lastTransitionTime"] = _timestamp(now)
+    return condition
 
 
-def observed_generation(owner: Pod | SchedulingGroup) -> dict[str, int]:
-    """Returns {"observedGeneration": NUMBER} for a condition of `owner`; {} if `owner` has no generation."""
-    return {"observedGeneration": owner.metadata.generation} if owner.metadata.generation else {}
+def _timestamp(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def pod_path(pod: Pod) -> str:
@@ -202,8 +198,7 @@ class ApiActivator:
         """
         if not any(condition.type == _CONDITION for condition in pod.status.conditions or ()):
             return
-        now = datetime.fromtimestamp(self._clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        condition = {"type": _CONDITION, "lastProbeTime": now}
+        condition = {"type": _CONDITION, "lastProbeTime": _timestamp(self._clock.now())}
         try:
             patch_status(self._client, pod, {"conditions": [condition]})
         except ClusterError as error:
@@ -230,9 +225,8 @@ class ApiEvictor:
     def mark_victim(self, victim: Pod, message: str) -> bool:
         if self._has_unknown(_EVICTION):
             raise Refused("it is not known yet whether an earlier victim goes", 503)
-        kind = PREEMPTED_CONDITION
-        condition: dict[str, Any] = {"type": kind, "status": "True", "reason": PREEMPTED_REASON, "message": message}
-        condition |= observed_generation(victim) | transition(victim, kind, "True", self._clock.now())
+        now = self._clock.now()
+        condition = _condition_of(victim, PREEMPTED_CONDITION, "True", PREEMPTED_REASON, message, now)
         return _finds(lambda: patch_status(self._client, victim, {"conditions": [condition]}))
 
     def delete_victim(self, victim: Pod) -> bool:
@@ -316,17 +310,11 @@ class ApiGroupStatuses:
     def _write(self, condition: _Condition) -> None:
         group = condition.group
         content, present = (condition.status, condition.reason, condition.message), _present(group)
-        written = self._written.get(group.uid) or (present and (present.status, present.reason, present.message))
+        known = (present.status, present.reason, present.message) if present is not None else None
+        written = self._written.get(group.uid, known)
         if written is not None and (written[0] == "True" or written == content):
             return
-        body: dict[str, object] = {
-            "type": group.initially_scheduled,
-            "status": condition.status,
-            "reason": condition.reason,
-            "message": condition.message,
-            **observed_generation(group),
-            **transition(group, group.initially_scheduled, condition.status, self._clock.now()),
-        }
+        body = _condition_of(group, group.initially_scheduled, *content, self._clock.now())
         kind = self._served(KINDS[type(group).__name__])
         path = f"{kind.path_in(quote(group.namespace, ''))}/{quote(group.name, '')}/status"
         patch = _ENCODE({"metadata": {"uid": group.uid}, "status": {"conditions": [body]}})
