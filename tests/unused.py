@@ -121,6 +121,9 @@ disk_name
 target_portal
 lun
 renew_time
+api_group
+container_name
+resource_name
 
 # Encoded as JSON with the struct or listed with the enum that they belong to.
 assumed_pods

@@ -181,15 +181,7 @@ class ApiClaims:
             pass
 
     def describe(self, pod: Pod, claim: ResourceClaim, mappings: Sequence[RequestMapping]) -> None:
-        requests = [
-            {
-                "containerName": mapping.container_name,
-                "resourceName": mapping.resource_name,
-                "requestName": mapping.request_name,
-            }
-            for mapping in mappings
-        ]
-        status = {"extendedResourceClaimStatus": {"resourceClaimName": claim.name, "requestMappings": requests}}
+        status = {"extendedResourceClaimStatus": {"resourceClaimName": claim.name, "requestMappings": mappings}}
         patch_status(self._client, pod, status)
 
     def _bind(
@@ -200,10 +192,7 @@ class ApiClaims:
         if (allocation is None) is (claim.allocation is None):
             change = "allocated" if allocation is not None else "deallocated"
             raise Refused(f"claim {claim.key} got {change} elsewhere in the meantime", 409)
-        reference = {"resource": consumer.resource, "name": consumer.name, "uid": consumer.uid}
-        if consumer.api_group:
-            reference["apiGroup"] = consumer.api_group
-        status: dict[str, Any] = {"reservedFor": [reference]}
+        status: dict[str, Any] = {"reservedFor": [consumer]}
         if allocation is not None:
             # The finalizer is not part of the status. It is written first, so that no allocated claim can be deleted.
             claim = self._patch(claim, {"metadata": {"finalizers": [RESOURCE_CLAIM_FINALIZER]}})

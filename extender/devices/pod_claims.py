@@ -146,7 +146,7 @@ class _ContainerRequests:
         if largest is not None:
             own = {_request_name(index, self._containers[index], self._resource) for index in passing}
             self.mappings[lasting:] = [
-                mapping._replace(request_name=largest[0]) if mapping.request_name in own else mapping
+                msgspec.structs.replace(mapping, request_name=largest[0]) if mapping.request_name in own else mapping
                 for mapping in self.mappings[lasting:]
             ]
             yield self._device_request(*largest)

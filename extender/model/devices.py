@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import msgspec
 from msgspec.structs import replace
@@ -320,7 +320,7 @@ class PendingClaim(ResourceClaim, frozen=True):
     """
 
 
-class RequestMapping(NamedTuple):
+class RequestMapping(Value, frozen=True):
     """The device request that provides an extended resource to a container (from extendedResourceClaimStatus)."""
 
     container_name: str
