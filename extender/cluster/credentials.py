@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import signal
 import ssl
-import string
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from datetime import datetime
 from math import inf
 from pathlib import Path
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 import msgspec
 import yaml
@@ -177,7 +176,8 @@ def _output_of(command: list[str], environment: Mapping[str, str]) -> bytes:
 
 _RELOAD_SECONDS = 60.0  # a service account's token is valid for an hour, and is replaced ten minutes before it expires
 _BEFORE_EXPIRY_SECONDS, _LEAST_SECONDS = 20.0, 10.0
-_TOKEN_BYTES = frozenset(b"!#$&'*+-.^_`|~" + string.ascii_letters.encode() + string.digits.encode())
+# A header's name may have these, and what `quote` leaves as it is: letters, digits and _.-~
+_HEADER_SIGNS = "!#$&'*+^`|"
 # the errors that a malformed file can cause
 _FAULTY = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
@@ -352,16 +352,11 @@ def _impersonation_of(
     if uid := user.get("as-uid"):
         headers.append(("Impersonate-Uid", uid))
     for key, values in (user.get("as-user-extra") or {}).items():
-        headers += [(f"Impersonate-Extra-{_escaped(key)}", value) for value in values]
+        headers += [(f"Impersonate-Extra-{quote(key, _HEADER_SIGNS)}", value) for value in values]
     if headers and not name:
         raise ValueError("groups, a UID or extra fields to impersonate are given without a user to impersonate")
     named = [("Impersonate-User", name), *headers] if name else []
     return tuple((key, _header_value(key, str(value))) for key, value in named)
-
-
-def _escaped(key: str) -> str:
-    """Returns the key as part of a header's name: every byte that is not allowed there becomes %xx."""
-    return "".join(chr(byte) if byte in _TOKEN_BYTES else f"%{byte:02x}" for byte in key.encode())
 
 
 def _header_value(header: str, value: str) -> str:
