@@ -127,6 +127,7 @@ resource_name
 
 # Encoded as JSON with the struct or listed with the enum that they belong to.
 assumed_pods
+decided_by
 refused_by
 since_seconds
 arriving
