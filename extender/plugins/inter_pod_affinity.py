@@ -96,7 +96,7 @@ def _terms_by_domain(topology_key: str, count: TermCount, table: Table) -> Domai
     column = table.nodes.labels[topology_key]
 
     def leaving(gone: HypotheticalRemovals) -> IntColumn:
-        return gone.sum_by_row(count, lambda slots: count.amount_by_slot(table.terms.slots)[table.pods.terms[slots]])
+        return gone.sum_by_row(count, lambda: count.amount_by_slot(table.terms.slots)[table.pods.terms])
 
     return DomainCounts(column.ids, summed_by_domain(column, count.by_node), leaving)
 

@@ -44,12 +44,14 @@ class _NodePortsCheck(Check):
         return [(np.isin(rows, taken), REFUSAL)]
 
     def filter_with_pods_removed(self, rows: Rows, gone: HypotheticalRemovals) -> Verdict:
-        balance = gone.sum_by_row(self, self._conflicts_of, lambda: self._balance(gone))
+        balance = gone.sum_by_row(self, lambda: self._conflicts_of(gone.initial), lambda: self._balance(gone))
         return [(balance[rows] < 0, REFUSAL)]
 
     def _conflicts_of(self, slots: Rows) -> IntColumn:
-        conflicts = [conflicts_between(self._ports, info.host_ports) for info in self._table.pods.at(slots)]
-        return np.array(conflicts, np.int64)
+        """Returns the number of port conflicts with each of the pods in `slots`: int64[slot]."""
+        conflicts = np.zeros(len(self._table.pods.row), np.int64)
+        conflicts[slots] = [conflicts_between(self._ports, info.host_ports) for info in self._table.pods.at(slots)]
+        return conflicts
 
     def _balance(self, gone: HypotheticalRemovals) -> IntColumn:
         """Returns minus the number of port conflicts on each node before any pod is removed: int64[row].

@@ -85,7 +85,7 @@ class _VolumeRestrictionsCheck(Check):
         clashes = gone.sum_by_row(
             (self, DISK_CONFLICT), self._clash, lambda: -self._sum(self._clashes_with, nominated())
         )
-        uses = gone.sum_by_row((self, CLAIM_CONFLICT), self._uses_of_slots, lambda: -self._sum(self._uses, nominated()))
+        uses = gone.sum_by_row((self, CLAIM_CONFLICT), self._uses_by_slot, lambda: -self._sum(self._uses, nominated()))
         return self._verdict(rows, self._clashes() - clashes, self._claims_in_use - uses)
 
     def _verdict(self, rows: Rows, clashes: IntColumn, claims_in_use: IntColumn) -> Verdict:
@@ -96,24 +96,27 @@ class _VolumeRestrictionsCheck(Check):
         """Returns the number of pods on each node that use a disk that this pod needs and cannot share: int64[row]."""
         return np.bincount(self._table.pods.row[self._clashing], minlength=self._table.nodes.capacity)
 
-    def _clash(self, slots: Rows) -> IntColumn:
-        return np.isin(slots, self._clashing).astype(np.int64)
+    def _clash(self) -> IntColumn:
+        clashes = np.zeros(len(self._table.pods.row), np.int64)
+        clashes[self._clashing] = 1
+        return clashes
 
     def _clashes_with(self, info: PodInfo) -> int:
         return clash(self._pod.mounts, info.mounts)
 
-    def _uses_of_slots(self, slots: Rows) -> IntColumn:
-        """Returns int64[len(slots)]: how many exclusive claims of the incoming pod are used by the pod in each slot.
+    def _uses_by_slot(self) -> IntColumn:
+        """Returns int64[slot]: how many exclusive claims of the incoming pod are used by the pod in each slot.
 
         A ReadWriteOncePod claim is exclusive. Claims are compared by name, without the namespace, as in upstream's
         RemovePod.
         """
-        users = self._table.storage.usage.users_of_any(self._exclusive)
-        infos = self._table.pods.infos
-        return np.array([self._uses(infos[slot]) if slot in users else 0 for slot in slots.tolist()], np.int64)
+        pods, uses = self._table.pods, np.zeros(len(self._table.pods.row), np.int64)
+        for slot in self._table.storage.usage.users_of_any(self._exclusive):
+            uses[slot] = self._uses(pods.info(slot))
+        return uses
 
-    def _uses(self, info: PodInfo | None) -> int:
-        return sum(use.owner is None and use.name in self._exclusive for use in info.claims) if info else 0
+    def _uses(self, info: PodInfo) -> int:
+        return sum(use.owner is None and use.name in self._exclusive for use in info.claims)
 
     def _sum(self, count: Callable[[PodInfo], int], pods: Iterable[tuple[PodInfo, int]]) -> IntColumn:
         total = np.zeros(self._table.nodes.capacity, np.int64)

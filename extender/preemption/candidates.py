@@ -194,13 +194,12 @@ def by_importance(table: Table, slots: Rows) -> tuple[Rows, IntColumn]:
     for key in (-priority, rows.astype(np.uint16) if table.nodes.capacity <= _ROWS_IN_16_BITS else rows):
         order = order[np.argsort(key[order], kind="stable")]
     slots, rows, priority, started = slots[order], rows[order], priority[order], started[order]
-    differs = (rows[1:] != rows[:-1]) | (priority[1:] != priority[:-1]) | (started[1:] != started[:-1])
-    rank = np.concatenate(([0], np.cumsum(differs)))
-    if not differs.all():
-        _sort_ties(table, slots, rank)
-        if table.features.behaviours.victims_by_uid:
-            rank = np.arange(len(slots))
-    return slots, rank
+    tied = (rows[1:] == rows[:-1]) & (started[1:] == started[:-1]) & (priority[1:] == priority[:-1])
+    if not tied.any():
+        return slots, np.arange(len(slots))
+    rank = np.concatenate(([0], np.cumsum(~tied)))
+    _sort_ties(table, slots, rank)
+    return slots, np.arange(len(slots)) if table.features.behaviours.victims_by_uid else rank
 
 
 def _sort_ties(table: Table, slots: Rows, rank: IntColumn) -> None:
@@ -221,41 +220,45 @@ class VictimColumns(NamedTuple):
         rows: intp[n]: the rows of the nodes for which the pods are evicted; a pod on another node frees nothing there.
         violating: bool[n]: True if evicting the pod would violate a PodDisruptionBudget.
         rank: int64[n]: smaller for more important pods; equal only for equally important pods on one node.
-        unit: int64[n]: equal only for pods that are evicted together.
+        unit: int64[n]: equal only for pods that are evicted together; None if each pod is evicted alone, from its node.
     """
 
     slots: Rows
     rows: Rows
     violating: BoolColumn
     rank: IntColumn
-    unit: IntColumn
+    unit: IntColumn | None = None
 
     def only(self, chosen: BoolColumn | Rows) -> VictimColumns:
         """Returns the chosen pods: `chosen` is a bool mask of the pods, or their positions in the desired order."""
-        return VictimColumns._make(column[chosen] for column in self)
+        return VictimColumns._make(None if column is None else column[chosen] for column in self)
 
     def joined(self, others: VictimColumns) -> VictimColumns:
-        """Returns these pods followed by those of `others`. No node may have victims in both."""
-        return VictimColumns(*(np.concatenate(columns) for columns in zip(self, others, strict=True)))
+        """Returns these pods followed by those of `others`, without their units. No node may have victims in both."""
+        return VictimColumns(*(np.concatenate(columns) for columns in zip(self[:-1], others[:-1], strict=True)))
 
     def unit_begins(self) -> Rows:
         """Returns the position of each unit's first pod, followed by the number of all pods: intp[units + 1].
 
         A unit is a set of pods that are evicted together.
         """
+        if self.unit is None:
+            return np.arange(len(self.rows) + 1)
         differs = (self.rows[1:] != self.rows[:-1]) | (self.unit[1:] != self.unit[:-1])
         first = [0] if len(self.rows) else []
         return np.concatenate((first, np.flatnonzero(differs) + 1, [len(self.rows)])).astype(np.intp)
 
     def whole_units(self, chosen: BoolColumn) -> BoolColumn:
         """Returns bool[n]: True for the pods in `chosen` and for pods that are evicted together with a chosen pod."""
-        if not chosen.any():
+        if self.unit is None or not chosen.any():
             return chosen
         begins = self.unit_begins()
         return np.repeat(np.logical_or.reduceat(chosen, begins[:-1]), np.diff(begins))
 
     def on_own_node(self, table: Table) -> BoolColumn:
         """Returns bool[n]: True for the pods that run on the node for which they are evicted."""
+        if self.unit is None:
+            return np.ones(len(self.slots), np.bool_)
         own: BoolColumn = table.pods.row[self.slots] == self.rows
         return own
 
@@ -280,21 +283,26 @@ class VictimColumns(NamedTuple):
         return victims.only(np.lexsort((~victims.violating, victims.rank)))
 
 
-_NO_ROWS, _NO_NUMBERS = np.zeros(0, np.intp), np.zeros(0, np.int64)
-NO_VICTIMS = VictimColumns(_NO_ROWS, _NO_ROWS, np.zeros(0, np.bool_), _NO_NUMBERS, _NO_NUMBERS)
+_NO_ROWS = np.zeros(0, np.intp)
+NO_VICTIMS = VictimColumns(_NO_ROWS, _NO_ROWS, np.zeros(0, np.bool_), np.zeros(0, np.int64))
+
+
+def marked(table: Table, rows: Rows) -> BoolColumn:
+    """Returns bool[row]: True for these rows."""
+    is_marked = np.zeros(table.nodes.capacity, np.bool_)
+    is_marked[rows] = True
+    return is_marked
 
 
 def potential_victims(pod: PodInfo, table: Table, rows: Rows) -> VictimColumns:
     """Returns all pods on `rows` with a lower priority than `pod`, and the pods that are evicted with them."""
     pods = table.pods
-    is_searched = np.zeros(table.nodes.capacity, np.bool_)
-    is_searched[rows] = True
-    slots = evictable(table, np.flatnonzero((pods.row >= 0) & is_searched[pods.row]), pod.priority)
+    slots = evictable(table, np.flatnonzero((pods.row >= 0) & marked(table, rows)[pods.row]), pod.priority)
     if has_members(table, slots):
         return _in_units(table, units_on(table, slots))
     slots, rank = by_importance(table, slots)
     rows = pods.row[slots]
-    return VictimColumns(slots, rows, violating(table, slots, rows), rank, np.arange(len(slots)))
+    return VictimColumns(slots, rows, violating(table, slots, rows), rank)
 
 
 def _in_units(table: Table, units: Sequence[Unit]) -> VictimColumns:
@@ -373,30 +381,36 @@ class Candidates(Mapping[str, Candidate]):
     def __init__(self, table: Table, victims: VictimColumns, num_pdb_violations: IntColumn | None = None) -> None:
         """Builds the candidates. `num_pdb_violations`: int64[nodes]; by default, the number of violating victims."""
         begins = victims.begins()
-        names = table.nodes.names_of(victims.rows[begins[:-1]])
         if num_pdb_violations is None:
             num_pdb_violations = _sums(victims.violating, begins)
-        self._names = names
+        self._node_names = table.nodes.names.copy()
+        self._rows = victims.rows[begins[:-1]]
         self._begins = begins
-        self._victims = table.pods.infos.take(victims.slots)  # no list: a dry run may find tens of thousands
+        self._slots = victims.slots
+        is_victim = np.zeros(len(table.pods.infos), np.bool_)
+        is_victim[victims.slots] = True
+        # There may be tens of thousands of victims. In the order of slots, they mostly lie side by side in memory.
+        self._ordered_slots = np.flatnonzero(is_victim)
+        self._infos = table.pods.infos.take(self._ordered_slots)
         self._num_pdb_violations = num_pdb_violations
-        self._best_index = _pick_one_node(table, victims, begins, num_pdb_violations) if names else -1
-        self.best = names[self._best_index] if names else None
+        self._best_index = _pick_one_node(table, victims, begins, num_pdb_violations) if len(self) else -1
+        self.best = self._node_names[self._rows[self._best_index]] if len(self) else None
         """The node to nominate, the first if several cost the same; None if there are no candidates."""
 
     @lazy_attribute
     def _index(self) -> Mapping[str, int]:
-        return {name: index for index, name in enumerate(self._names)}
+        return {name: index for index, name in enumerate(self)}
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._rows)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        return (self._node_names[row] for row in self._rows.tolist())
 
     def __getitem__(self, node: str) -> Candidate:
         index = self._best_index if node == self.best else self._index[node]
-        victims = self._victims[self._begins[index] : self._begins[index + 1]]
+        slots = self._slots[self._begins[index] : self._begins[index + 1]]
+        victims = self._infos[np.searchsorted(self._ordered_slots, slots)]
         return Candidate(node, tuple(victims), int(self._num_pdb_violations[index]))
 
 
@@ -405,8 +419,7 @@ def candidates_of(table: Table, chosen: Mapping[str, Candidate]) -> Candidates:
     uids = [victim.uid for candidate in chosen.values() for victim in candidate.victims]
     slots = np.array([table.pods.slot_of[uid] for uid in uids], np.intp)
     rows = [table.nodes.row_of[candidate.node] for candidate in chosen.values() for _ in candidate.victims]
-    numbers = np.arange(len(slots))
-    victims = VictimColumns(slots, np.array(rows, np.intp), np.zeros(len(slots), np.bool_), numbers, numbers)
+    victims = VictimColumns(slots, np.array(rows, np.intp), np.zeros(len(slots), np.bool_), np.arange(len(slots)))
     violations = [candidate.num_pdb_violations for candidate in chosen.values()]
     return Candidates(table, victims, np.array(violations, np.int64))
 
@@ -416,21 +429,21 @@ def _pick_one_node(table: Table, victims: VictimColumns, begins: Rows, num_pdb_v
 
     If nodes are equal by one cost, the next cost decides. If they are equal by all costs, the first node is picked.
     """
-    first_victims = begins[:-1]
-    priority = table.pods.priority[victims.slots]
-    highest = np.repeat(np.maximum.reduceat(priority, first_victims), np.diff(begins))
-    started = np.where(priority == highest, table.pods.started[victims.slots], np.inf)
-    costs = (
-        num_pdb_violations,
-        priority[first_victims],
-        _sums(priority + _PRIORITY_OFFSET, begins),
-        np.diff(begins),
-        -np.minimum.reduceat(started, first_victims),
-    )
-    cheapest = np.arange(len(first_victims))
-    for cost in costs:
+    priority, sizes = table.pods.priority[victims.slots], np.diff(begins)
+    cheapest = np.arange(len(sizes))
+    for cost in (num_pdb_violations, priority[begins[:-1]], _sums(priority + _PRIORITY_OFFSET, begins), sizes):
         cheapest = cheapest[cost[cheapest] == cost[cheapest].min()]
-    return int(cheapest[0])
+    remaining = victims.only(marked(table, victims.rows[begins[cheapest]])[victims.rows])
+    return int(cheapest[_starts(table, remaining).argmax()])
+
+
+def _starts(table: Table, victims: VictimColumns) -> NDArray[np.float64]:
+    """Returns the start of each node's most important victim, the earliest if several are: float64[nodes]."""
+    priority, begins = table.pods.priority[victims.slots], victims.begins()
+    highest = np.repeat(np.maximum.reduceat(priority, begins[:-1]), np.diff(begins))
+    started = np.where(priority == highest, table.pods.started[victims.slots], np.inf)
+    starts: NDArray[np.float64] = np.minimum.reduceat(started, begins[:-1])
+    return starts
 
 
 def _sums(numbers: NDArray[np.generic], begins: Rows) -> IntColumn:

@@ -23,7 +23,14 @@ from extender.framework.profile import ALL_NODES, CandidateLimits, Profile
 from extender.framework.rules import Check, Predicate, Verdict
 from extender.framework.status import Code, Refusal
 from extender.model.pod import PREEMPTED_CONDITION, PREEMPTED_REASON, Pod
-from extender.preemption.candidates import NO_VICTIMS, Candidates, VictimColumns, evictable, potential_victims
+from extender.preemption.candidates import (
+    NO_VICTIMS,
+    Candidates,
+    VictimColumns,
+    evictable,
+    marked,
+    potential_victims,
+)
 from extender.table import HypotheticalRemovals, PodInfo, Table
 from extender.table.labels import BoolColumn, Rows
 
@@ -186,17 +193,15 @@ def _dry_run_preemption(
     dry_run = DryRun(profile, pod, table, narrowed=False)
     victims, needless = NO_VICTIMS, np.zeros(0, np.intp)
     for begin in range(0, len(rows), max(enough, 1)):
+        nodes = victims.num_nodes
+        if nodes >= enough and nodes > victims.only(victims.violating).num_nodes:
+            break
         potential = potential_victims(pod, table, rows[begin : begin + enough])
         if spared:
             potential = potential.only(~potential.whole_units(_is_listed(table, potential, spared)))
         chosen, fitting = dry_run.select_victims(potential)
-        victims = victims.joined(chosen)
-        has_victims = np.zeros(table.nodes.capacity, np.bool_)
-        has_victims[chosen.rows] = True
-        needless = np.concatenate((needless, fitting[~has_victims[fitting]]))
-        nodes = victims.num_nodes
-        if nodes >= enough and nodes > victims.only(victims.violating).num_nodes:
-            break
+        victims = victims.joined(chosen) if begin else chosen
+        needless = np.concatenate((needless, fitting[~marked(table, chosen.rows)[fitting]]))
     return victims, needless
 
 
@@ -346,9 +351,7 @@ class DryRun:
         rows = potential.rows[potential.begins()[:-1]]
         rows = rows[self._may_help(rows)]
         rows = rows[self._fits(rows, removals)]
-        helps = np.zeros(self._table.nodes.capacity, np.bool_)
-        helps[rows] = True
-        removed = potential.only(helps[potential.rows])
+        removed = potential.only(marked(self._table, rows)[potential.rows])
         return removed.without(self._reprieved(removed, removals)), rows
 
     def _prepare(self, predicate: Predicate) -> None:
@@ -377,36 +380,39 @@ class DryRun:
 
     def _reprieved(self, removed: VictimColumns, removals: HypotheticalRemovals) -> BoolColumn:
         """Returns bool[n]: True for each of the `removed` pods that can stay, because the preemptor fits beside it."""
-        begins = removed.unit_begins()
-        rows = removed.rows[begins[:-1]]
+        may_stay = np.flatnonzero(~removed.whole_units(self._must_go(removed, removals)))
+        pods = removed.only(may_stay)
+        begins = pods.unit_begins()
+        rows, violating = pods.rows[begins[:-1]], np.logical_or.reduceat(pods.violating, begins[:-1])
         unit = np.repeat(np.arange(len(rows)), np.diff(begins))
-        own = np.flatnonzero(removed.on_own_node(self._table))
+        own = np.flatnonzero(pods.on_own_node(self._table))
         own_begins = np.searchsorted(own, begins)
-        has_whole_groups = len(own) < len(unit) or len(rows) < len(unit)
         stays = np.zeros(len(rows), np.bool_)
-        may_stay = np.flatnonzero(~np.logical_or.reduceat(self._must_go(removed, own, removals), begins[:-1]))
-        violating = np.logical_or.reduceat(removed.violating, begins[:-1])
 
         def put_back(units: Rows) -> None:
             """Puts units back, and removes those again whose node then refuses the preemptor."""
-            pods = own[_ranges(own_begins[units], own_begins[units + 1])] if has_whole_groups else units
-            slots = removed.slots[pods]
+            positions = units if pods.unit is None else own[_ranges(own_begins[units], own_begins[units + 1])]
+            slots = pods.slots[positions]
             removals.reprieve(slots)
             stays[units] = self._fits(rows[units], removals)
-            removals.remove(slots[~stays[unit[pods]]])
+            removals.remove(slots[~stays[unit[positions]]])
 
+        remaining = np.arange(len(rows))
         if not self._cross_node:  # pods cannot help each other, so each unit of a node may stay if all may
-            put_back(may_stay)
-            may_stay = may_stay[~stays[may_stay]]
-        for of_round in _rounds(rows[may_stay], violating[may_stay]):
-            put_back(may_stay[of_round])
-        return stays[unit]
+            put_back(remaining)
+            remaining = np.flatnonzero(~stays)
+        for of_round in _rounds(rows[remaining], violating[remaining]):
+            put_back(remaining[of_round])
+        reprieved = np.zeros(len(removed.slots), np.bool_)
+        reprieved[may_stay] = stays[unit]
+        return reprieved
 
-    def _must_go(self, removed: VictimColumns, own: Rows, removals: HypotheticalRemovals) -> BoolColumn:
+    def _must_go(self, removed: VictimColumns, removals: HypotheticalRemovals) -> BoolColumn:
         """Returns bool[n]: True for each of the `removed` pods beside which the preemptor cannot fit in any case.
 
-        Such pods need no round. `own` are the positions of the pods that run on the node for which they are removed.
+        Such pods need no round.
         """
+        own = removed.on_own_node(self._table)
         must_go = np.zeros(len(removed.slots), np.bool_)
         for rule in self._dependent:
             refused = rule.check.refuse_beside(removed.slots[own], removals) if rule.check else None

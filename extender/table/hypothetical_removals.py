@@ -81,7 +81,7 @@ class HypotheticalRemovals:
     def free_beside(self, resource: int, slots: Rows) -> IntColumn:
         """Returns how much would be free on each removed pod's node if only that pod came back: int64[len(slots)]."""
         free = self.free(resource, np.arange(self._table.nodes.capacity))
-        left: IntColumn = free[self._rows[slots]] - self._requested(resource, slots)
+        left: IntColumn = free[self._rows[slots]] - self._table.pods.requested[resource][slots]
         return left
 
     def freed(self, resource: int) -> IntColumn:
@@ -91,40 +91,37 @@ class HypotheticalRemovals:
         """
         return self.sum_by_row(
             resource,
-            lambda slots: self._requested(resource, slots),
+            lambda: self._table.pods.requested[resource],
             lambda: -self.nominated.taken(resource, self._table.nodes.capacity),
         )
 
     def matching(self, query: PodCountQuery) -> IntColumn:
         """Returns how many removed pods on each node match the query: int64[row]."""
-        return self.sum_by_row(query, lambda slots: self._matches(query, slots))
+        return self.sum_by_row(query, lambda: self._matches(query))
 
     def sum_by_row(
-        self, key: Hashable, numbers_of: Callable[[Rows], IntColumn], start: Callable[[], IntColumn] | None = None
+        self, key: Hashable, numbers: Callable[[], IntColumn], start: Callable[[], IntColumn] | None = None
     ) -> IntColumn:
         """Returns, for each node, the sum of a number over the pods that are removed from the node: int64[row].
 
         Args:
             key: identifies the sum, which is computed once and then updated.
-            numbers_of: takes the slots of n pods, and returns the number of each pod: int64[n].
+            numbers: returns the number of each pod, int64[slot]; those of pods that are not removed do not matter.
             start: returns what the numbers are added to, int64[row]; 0 by default.
         """
         removal_sum = self._sums.get(key)
         if removal_sum is None:
-            numbers = np.zeros(len(self._rows), np.int64)
-            numbers[self.initial] = numbers_of(self.initial)
-            by_row = start() if start else np.zeros(self._table.nodes.capacity, np.int64)
-            np.add.at(by_row, self._rows[self.slots], numbers[self.slots])
-            removal_sum = self._sums[key] = RemovalSum(numbers, by_row)
+            removal_sum = self._sums[key] = RemovalSum(
+                numbers(), start() if start else np.zeros(self._table.nodes.capacity, np.int64)
+            )
+            slots = self.slots
+            np.add.at(removal_sum.by_row, self._rows[slots], removal_sum.by_slot[slots])
         return removal_sum.by_row
 
-    def _requested(self, resource: int, slots: Rows) -> IntColumn:
-        requested: IntColumn = self._table.pods.requested[resource][slots]
-        return requested
-
-    def _matches(self, query: PodCountQuery, slots: Rows) -> IntColumn:
-        pods = self._table.pods
-        matches = self._table.matches.matching_groups(query)[pods.group[slots]]
+    def _matches(self, query: PodCountQuery) -> IntColumn:
+        pods, slots = self._table.pods, self.initial
+        matches = np.zeros(len(pods.row), np.bool_)
+        matches[slots] = self._table.matches.matching_groups(query)[pods.group[slots]]
         if not query.terminating:
-            matches &= ~pods.terminating[slots]
+            matches &= ~pods.terminating
         return matches.astype(np.int64)
