@@ -83,7 +83,9 @@ preprocess_request
 create_url_adapter
 ensure_sync
 process_response
-get_wsgi_headers
+do_teardown_request
+do_teardown_appcontext
+exc
 
 # Logging reads them.
 _srcfile

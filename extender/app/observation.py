@@ -15,7 +15,6 @@ from random import Random
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from extender.app.feed import CacheEvidence, FedProcess, feed_factory_of
 from extender.app.policies import policy_text
@@ -424,13 +423,13 @@ def _decided(at: float, verb: str, request: object, result: object) -> PastDecis
         case ExtenderFilterResult():
             refused, final = result.failed_nodes, result.failed_and_unresolvable_nodes
             nodes = len(request.names) if isinstance(request, ExtenderArgs) else 0
-            reasons = Counter((*refused.values(), *final.values()))
+            reasons = Counter((*refused.values(), *final.values())).most_common() if refused or final else ()
             outcome = result.error or f"{nodes - len(refused) - len(final)} of {nodes} nodes remain"
             if result.best:
                 outcome = f"{outcome}, {result.best} is best"
-            return PastDecision(at, verb, outcome, result.best, reasons=dict(reasons.most_common()))
+            return PastDecision(at, verb, outcome, result.best, reasons=dict(reasons))
         case HostPriorityList() if result.hosts:
-            best = int(np.argmax(result.scores))
+            best = int(result.scores.argmax())
             outcome = f"{result.hosts[best]} is the best of {len(result.hosts)} nodes, with score {result.scores[best]}"
             return PastDecision(at, verb, outcome, result.hosts[best])
         case ExtenderPreemptionResult(by_node):

@@ -15,7 +15,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 
 from flask import Flask, Request, Response, request
 from flask.sessions import NullSession, SessionInterface
-from werkzeug.datastructures import Headers as WsgiHeaders
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 from werkzeug.routing import MapAdapter
 
@@ -186,6 +185,12 @@ class ExtenderApp(Flask):
         """Returns the response as it is: no page has a session, or a function that changes its response."""
         return response
 
+    def do_teardown_request(self, exc: BaseException | None = None) -> None:
+        """Does nothing: there is nothing to tear down after a request."""
+
+    def do_teardown_appcontext(self, exc: BaseException | None = None) -> None:
+        """Does nothing, as `do_teardown_request`."""
+
     def refuse(self, status: int, client: str, request: str, reason: str, headers: Headers = ()) -> Answer:
         """Counts and logs a refused request; returns the answer to it."""
         self._count_refused(status)
@@ -195,16 +200,16 @@ class ExtenderApp(Flask):
         client, line, path = request.remote_addr or "", f"{request.method} {request.path}", request.path
         match error:
             case RequestRefused():
-                return _response(self.refuse(error.status, client, line, error.message, (CLOSE,)))
+                return _Reply(self.refuse(error.status, client, line, error.message, (CLOSE,)))
             case MethodNotAllowed():
                 allowed = ("Allow", ", ".join(sorted(error.valid_methods or ())))
-                return _response(self.refuse(405, client, line, f"{path} does not take {request.method}", (allowed,)))
+                return _Reply(self.refuse(405, client, line, f"{path} does not take {request.method}", (allowed,)))
             case HTTPException(code=int(code)):
                 reason = f"nothing is served at {path}" if code == 404 else error.description or error.name
-                return _response(self.refuse(code, client, line, reason))
+                return _Reply(self.refuse(code, client, line, reason))
         _log.exception("request failed request=%r", line)
         self._count_refused(500)
-        return _response(error_answer(500, "internal error: the log has the cause"))
+        return _Reply(error_answer(500, "internal error: the log has the cause"))
 
 
 def create_app(backend: Backend, settings: Settings, metrics: Metrics) -> ExtenderApp:
@@ -302,18 +307,25 @@ def _page_server(pages: PrivatePages, settings: Settings) -> PageServer | None:
     return PageServer(host, port, pages, context, settings.insecure_bind)
 
 
-class _CompleteResponse(Response):
-    """A response with all its headers, to which werkzeug need not add any."""
+class _Reply(Response):
+    """Passes an answer through Flask. Response's own methods would parse, complete and copy its headers each time."""
 
-    def get_wsgi_headers(self, environ: Environ) -> WsgiHeaders:  # noqa: ARG002  as werkzeug calls it
-        return self.headers
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+        self._headers = header_lines(answer)
+        if any("\n" in value or "\r" in value for _, value in self._headers):
+            raise ValueError("a header has several lines")
+
+    def __call__(self, environ: Environ, start_response: Any) -> Iterable[bytes]:
+        start_response(status_line(self._answer.status), self._headers)
+        return () if environ["REQUEST_METHOD"] == "HEAD" else (self._answer.body,)
 
 
 # ---- views
 
 
 def _view(page: Page) -> Response:
-    return _response(page(request.args.to_dict(flat=False), request.headers.get("Accept", "")))
+    return _Reply(page(request.args.to_dict(flat=False), request.headers.get("Accept", "")))
 
 
 def _act(action: Page) -> Response:
@@ -336,7 +348,7 @@ def _post(handler: VerbHandler, limit_bytes: int) -> Response:
     if length is None and not environ.get("wsgi.input_terminated"):
         if "HTTP_TRANSFER_ENCODING" in environ:
             raise RequestRefused(411, "the request has no Content-Length")
-        return _response(handler(b"", traceparent))
+        return _Reply(handler(b"", traceparent))
     if (length or 0) > limit_bytes:
         raise RequestRefused(413, f"the body has {length} bytes, the limit is {limit_bytes}")
     body = environ["wsgi.input"].read(limit_bytes + 1 if length is None else length)
@@ -344,7 +356,7 @@ def _post(handler: VerbHandler, limit_bytes: int) -> Response:
         raise RequestRefused(413, f"the body is larger than the limit of {limit_bytes} bytes")
     if len(body) < (length or 0):
         raise RequestRefused(400, "the body ended early")
-    return _response(handler(body, traceparent))
+    return _Reply(handler(body, traceparent))
 
 
 def _check_media_type(environ: Environ) -> None:
@@ -354,10 +366,6 @@ def _check_media_type(environ: Environ) -> None:
         raise RequestRefused(415, f"expected Content-Type {JSON}")
     if encoding and encoding.lower() != "identity":
         raise RequestRefused(415, "expected a body without Content-Encoding")
-
-
-def _response(answer: Answer) -> Response:
-    return _CompleteResponse([answer.body], status_line(answer.status), header_lines(answer), direct_passthrough=True)
 
 
 WaitingFor = Callable[[], Mapping[str, str | None]]
@@ -566,7 +574,7 @@ def report(calls: Sequence[Call], metrics: Metrics, traces: Traces) -> None:
         metrics.called(call.verb, call.outcome, call.seconds)
         if call.status >= 400:
             metrics.rejected(call.status)
-    inform(_log, "call", [traces.trace(_fields(call), call.ended_at, call.traceparent) for call in calls])
+    inform(_log, "call", (traces.trace(_fields(call), call.ended_at, call.traceparent) for call in calls))
 
 
 def _fields(call: Call) -> dict[str, object]:
