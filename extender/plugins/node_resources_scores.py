@@ -182,8 +182,7 @@ def least_allocated(allocation: Allocation) -> Scores:
 
 
 def _free(use: ResourceUse) -> Amounts:
-    free: Amounts = use.offered - use.requested
-    free[use.requested > use.offered] = 0
+    free: Amounts = use.offered - np.minimum(use.requested, use.offered)
     return free
 
 
@@ -240,7 +239,8 @@ def _average(parts: Sequence[Amounts], allocation: Allocation) -> Scores:
     total = np.zeros(allocation.nodes)
     weights: IntColumn | int = 0
     for use, part in zip(allocation.resources, parts, strict=True):
-        total += use.weight * _percentages(part, use, allocation)
+        percentages = _percentages(part, use, allocation)
+        total += percentages if use.weight == 1 else use.weight * percentages
         weights = weights + (use.weight if use.is_offered is None else use.weight * use.is_offered)
     averages: Scores = total.astype(np.int64) // np.maximum(weights, 1)
     return averages
