@@ -8,7 +8,7 @@ from time import process_time
 
 from extender.runtime.process import GC_THRESHOLDS
 from tests.bench.workloads import BACKLOGS, backlog_node, pods_to_schedule
-from tests.builders import PodBuilder, make_pod
+from tests.builders import Object, PodBuilder, make_pod
 from tests.scheduler.world import NAME, World
 
 PODS, WAITING = 1000, 10_000
@@ -34,18 +34,18 @@ def _world(nodes: int, waiting: int = 0) -> World:
 
 
 def _per_pod_ms(world: World, workload: str, count: int) -> float:
-    pods = [_for_loop(pod) for pod in pods_to_schedule(workload, _WARM_UP + count)]
+    pods = [_for_loop(pod).obj() for pod in pods_to_schedule(workload, _WARM_UP + count)]
     _schedule(world, pods[:_WARM_UP])
     begin = process_time()
     _schedule(world, pods[_WARM_UP:])
     return (process_time() - begin) / count * 1000
 
 
-def _schedule(world: World, pods: Sequence[PodBuilder]) -> None:
+def _schedule(world: World, pods: Sequence[Object]) -> None:
     for pod in pods:
         world.put(pod)
     world.settle()
-    assert all(world.node_of(pod.obj()["metadata"]["name"]) for pod in pods)
+    assert all(world.node_of(pod["metadata"]["name"]) for pod in pods)
 
 
 def _for_loop(pod: PodBuilder) -> PodBuilder:
