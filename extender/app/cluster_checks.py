@@ -68,10 +68,11 @@ fail = partial(Finding, Level.FAIL)
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """Names the parts of an installation for the doctor, which skips those that are empty or None.
+    """Names the parts of an installation for the doctor. A check whose part is None is skipped.
 
     Attributes:
         mode: SERVE, SERVE_PREEMPTING or SCHEDULE, which need different permissions.
+        access: how to reach the cluster; without it, nothing in the cluster is checked.
         account: NAMESPACE/NAME of the extender's service account; empty for the kubeconfig's user.
         leases: NAMESPACE/NAME of each Lease that a replica should hold; empty without leader election.
         leader_service: the Service that the leader points at itself, in the first Lease's namespace; empty without one.

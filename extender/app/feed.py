@@ -230,11 +230,12 @@ class FileFeed(_Unelected, InMemoryCluster):
         return False
 
 
-class LiveFeed(_Unelected):
-    """Fills the cache from an API server, for a process without other replicas."""
+class _Watching:
+    """Fills the cache from an API server."""
 
     def __init__(self, client: KubeClient, kinds: Iterable[Kind], process: FedProcess) -> None:
-        clock, pauses = process.clock, random.Random()  # noqa: S311  not for secrets
+        clock = process.clock
+        pauses = random.Random()  # noqa: S311  not for secrets
         self.served = client.served
         self.binder = ApiBinder(client)
         self.fence = Fence(process.writes)
@@ -274,7 +275,11 @@ class LiveFeed(_Unelected):
         return is_shown
 
 
-class ElectedFeed(LiveFeed):
+class LiveFeed(_Watching, _Unelected):
+    """Fills the cache from an API server, for a process without other replicas."""
+
+
+class ElectedFeed(_Watching):
     """Fills the cache of one of several replicas. Every replica watches the API server, but only the leader binds."""
 
     def __init__(
@@ -287,7 +292,8 @@ class ElectedFeed(LiveFeed):
         self._complete_at = float("-inf")
         timing = timing_of(settings)
         namespace = settings.lease_namespace or settings.own_namespace
-        writes, pauses = process.writes, random.Random()  # noqa: S311  not for secrets
+        writes = process.writes
+        pauses = random.Random()  # noqa: S311  not for secrets
         lease = LeaseClient(client, namespace, settings.lease_name, timeout_seconds=timing.call_seconds)
         election = Election(identity, timing, pauses, writes, asks=settings.lease_follows_calls)
         self._elector = LeaderElector(lease, election, self._eligible, self.settlement, process.clock)
@@ -356,7 +362,7 @@ class ElectedFeed(LiveFeed):
         return now - self._complete_at < RELIST_SECONDS and self._staleness.waiting_for() is None
 
 
-ClusterFeed = FileFeed | LiveFeed
+ClusterFeed = FileFeed | LiveFeed | ElectedFeed
 """Keeps a cache filled from a cluster, and binds pods in that cluster.
 
 Attributes:

@@ -46,10 +46,23 @@ _SWITCHES_OF_SERVE = ("tls_cert", "client_ca", "metrics_bind", "activate_after_s
 _log = logging.getLogger(__name__)
 
 
+class _Selector(msgspec.Struct, rename="camel"):
+    match_labels: dict[str, str] = {}
+
+
+class _DeploymentSpec(msgspec.Struct):
+    selector: _Selector
+
+
+class _Deployment(msgspec.Struct):
+    spec: _DeploymentSpec
+
+
 class _Pods(msgspec.Struct):
     items: list[Pod] | None  # the API server, written in Go, sends an empty list as null
 
 
+_DEPLOYMENT = msgspec.json.Decoder(_Deployment)
 _PODS = msgspec.json.Decoder(_Pods)
 
 
@@ -244,10 +257,10 @@ def replicas(access: ClusterAccess, namespace: str, name: str, port: int) -> Ite
     with closing(KubeClient(credentials)) as client:
         path = f"/apis/apps/v1/namespaces/{quote(namespace)}/deployments/{quote(name)}"
         try:
-            found = client.call_for(msgspec.json.decode, ApiCall("GET", path))
+            found = client.call_for(_DEPLOYMENT.decode, ApiCall("GET", path))
         except ClusterError as error:
             raise ClusterError(f"the Deployment {namespace}/{name} cannot be read: {error}") from None
-        labels = ",".join(f"{key}={value}" for key, value in found["spec"]["selector"].get("matchLabels", {}).items())
+        labels = ",".join(f"{key}={value}" for key, value in found.spec.selector.match_labels.items())
         path = f"/api/v1/namespaces/{quote(namespace)}/pods?labelSelector={quote(labels)}"
         pods = client.call_for(_PODS.decode, ApiCall("GET", path)).items
     running = [pod.name for pod in pods or () if pod.status.phase == "Running" and not pod.terminating]

@@ -51,7 +51,8 @@ class HttpExtender:
         """
         url = f"{self._prefix}/{verb}"
         path, seconds = f"{self._path}/{verb}", self._timeout_seconds
-        request = Request("POST", path, _HEADERS, seconds, body, time.monotonic() + seconds, False, check)
+        deadline = time.monotonic() + seconds
+        request = Request("POST", path, _HEADERS, seconds, body, deadline, repeatable=False, check=check)
         try:
             with self._pool.exchange(self._endpoint, request) as response:
                 data = _read(response)

@@ -190,7 +190,8 @@ class KubeClient(Caller):
         if method != "GET":
             target += f"{'&' if '?' in target else '?'}timeout={call.timeout_seconds:g}s"
         own = {"Accept": JSON, "Content-Type": call.content_type} if call.body else {"Accept": JSON}
-        headers, silence_seconds = self._headers_of(config, own), deadline - time.monotonic()
+        headers = self._headers_of(config, own)
+        silence_seconds = deadline - time.monotonic()
         request = Request(method, target, headers, silence_seconds, call.body, deadline, check=call.check)
         try:
             with self._pool.exchange(config.endpoint, request) as response:

@@ -39,7 +39,7 @@ from extender.model.devices import DeviceClass, ResourceClaim
 from extender.model.quantity import INT64_MAX, NANO, nano
 from extender.runtime.clock import NO_DEADLINE, Deadline
 from extender.table import Table
-from extender.table.filing import Numbers, kept
+from extender.table.filing import Numbers, cached
 from extender.table.journal import BEGINNING, Cursor, Journal
 from extender.table.labels import BoolColumn, IntColumn, Rows
 
@@ -85,12 +85,13 @@ class Devices:
         if self._class_changes.advance():
             self._allocations.clear()
         key = msgspec.json.encode([(claim.spec.devices.requests, claim.spec.devices.constraints) for claim in claims])
-        allocations = kept(self._allocations, key, lambda: self._new_allocations(claims), _MAX_KEPT)
+        allocations = cached(self._allocations, key, lambda: self._new_allocations(claims), _MAX_KEPT)
         allocations.refresh()
         return allocations
 
     def _new_allocations(self, claims: Sequence[ResourceClaim]) -> Allocations:
-        classes, by_meaning = self._objects.all(DeviceClass), self.allocated.behaviours.attributes_fail_when_read
+        classes = self._objects.all(DeviceClass)
+        by_meaning = self.allocated.behaviours.attributes_fail_when_read
         to_allocate = (claim_data(index, claim, classes, by_meaning=by_meaning) for index, claim in enumerate(claims))
         return Allocations(tuple(to_allocate), self, self._table.journal)
 
@@ -98,7 +99,7 @@ class Devices:
         """Returns how many devices of the class each node can access, and how many of these are allocated."""
         self.refresh()
         expressions = expressions_of(device_class)
-        totals = kept(
+        totals = cached(
             self._totals, expressions, lambda: ClassTotals(expressions, self._table, self.allocated), _MAX_KEPT
         )
         with self._table.until(NO_DEADLINE):  # an interruption would lose changes that are already marked as read
@@ -296,7 +297,7 @@ class _SelectorKinds(_Kinds):
 
     def verdicts(self, expression: str, devices: BoolColumn, deadline: Deadline) -> Codes:
         """Returns int8[device]: the selector's verdict about each of these `devices`; undefined for the others."""
-        codes = kept(self._codes, expression, lambda: np.zeros(0, np.int8), _MAX_SELECTORS)
+        codes = cached(self._codes, expression, lambda: np.zeros(0, np.int8), _MAX_SELECTORS)
         missing = len(self.examples) - len(codes)
         if missing:
             codes = self._codes[expression] = np.pad(codes, (0, missing))
@@ -403,7 +404,7 @@ class PlainRequests:
 
     def _kinds_for(self, expression: str) -> _SelectorKinds:
         reads, key = kind_reader(expression)
-        kinds = kept(self._kinds, reads, lambda: _SelectorKinds(key), _MAX_KINDS)
+        kinds = cached(self._kinds, reads, lambda: _SelectorKinds(key), _MAX_KINDS)
         kinds.extend(self._devices)
         return kinds
 

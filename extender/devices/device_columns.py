@@ -34,7 +34,7 @@ from extender.devices.inventory import (
 )
 from extender.model.quantity import nano
 from extender.table import Table
-from extender.table.filing import kept
+from extender.table.filing import cached
 from extender.table.journal import BEGINNING, RESOURCES, Cursor
 from extender.table.node_columns import CPU, MEMORY
 
@@ -263,7 +263,7 @@ class DeviceColumns:
 
         If it can use several devices of a slot, the smallest counts.
         """
-        return kept(self._sizes, request, lambda: self._compute_sizes(request), _MOST_REQUESTS)
+        return cached(self._sizes, request, lambda: self._compute_sizes(request), _MOST_REQUESTS)
 
     def _compute_sizes(self, request: RequestData) -> Ints:
         return np.array(

@@ -99,7 +99,10 @@ class DeviceNodes:
         return cls(models, cpu, memory, devices, free, cpu.copy(), memory.copy(), pods)
 
     def take(self, rows: Ints | slice) -> DeviceNodes:
-        """Returns a copy of some rows. Their derived columns come from these nodes, as long as they do not change."""
+        """Returns some rows: a copy for an array of rows, a view for a slice.
+
+        Their derived columns come from these nodes, as long as they do not change.
+        """
         nodes = DeviceNodes(*(getattr(self, column)[rows] for column in _COLUMNS))
         nodes._source = self, rows
         return nodes

@@ -142,7 +142,7 @@ class RequestData:
         return self.name != self.parent
 
     def is_repelled_by(self, taints: Iterable[Taint]) -> bool:
-        """Returns True if the request does not tolerate one of the taints (upstream ToleratesTaint)."""
+        """Returns True if the request does not tolerate some taint that keeps pods away (upstream ToleratesTaint)."""
         return bool(untolerated(taints, self.tolerations, PREVENTING_EFFECTS))
 
     def error(self, text: str, *, of_node: bool = False) -> AllocationError:

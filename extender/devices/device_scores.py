@@ -33,7 +33,7 @@ from extender.devices.typical_pods import Kind, TypicalPods, most_frequent
 from extender.framework.status import Refusal
 from extender.model.devices import DeviceClass, ResourceClaim
 from extender.table import PodInfo, Table
-from extender.table.filing import adjust, kept
+from extender.table.filing import adjust, cached
 from extender.table.journal import RESOURCES, Cursor
 from extender.table.labels import Rows
 
@@ -314,7 +314,7 @@ class PodKinds:
     def _devices(self, claim: ResourceClaim) -> Kind:
         """Returns what the claim asks for, as the kind of a pod without CPU."""
         key = msgspec.json.encode((claim.spec.devices.requests, claim.spec.devices.constraints))
-        return kept(self._devices_of_spec, key, lambda: self._kind_of_claim(claim), _MOST_SPECS)
+        return cached(self._devices_of_spec, key, lambda: self._kind_of_claim(claim), _MOST_SPECS)
 
     def _kind_of_claim(self, claim: ResourceClaim) -> Kind:
         by_meaning = self._table.features.behaviours.attributes_fail_when_read

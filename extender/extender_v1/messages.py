@@ -368,9 +368,9 @@ def decode_binding_args(body: bytes) -> ExtenderBindingArgs:
 
 
 def _fields(body: bytes, decoder: msgspec.json.Decoder[_Fields]) -> _Fields:
-    """Returns the fields of the body: the pod, and at least one of the others.
+    """Returns the fields of the body.
 
-    If it seems to lack them, the body is read again with keys in any case.
+    If the pod, or all other fields, seem to be missing, the body is read again with keys in any case.
     """
     with suppress(*UNDECODABLE):  # `_lower_fields` reports the error
         fields = decoder.decode(body)

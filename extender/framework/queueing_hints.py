@@ -200,7 +200,12 @@ class QueueingHints:
 
     def helps(self, rule: str, interest: Interest, pod: PodInfo, change: Change) -> bool:
         """Returns True if the interest's hint returns True for the pod, or raises."""
-        return self._called(rule, True, lambda: interest.hint(pod, change))
+        # Written out, without `_called`, because an event may ask this about thousands of pods.
+        try:
+            return interest.hint(pod, change)
+        except Exception:
+            self._on_failure(rule)
+            return True
 
     def names(self, rule: str, interest: Interest, change: Change) -> Iterable[str] | None:
         """Returns the names that the change is about; None if the change may help any pod, or `interest.about` raises.

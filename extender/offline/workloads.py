@@ -24,7 +24,7 @@ from extender.runtime.text import did_you_mean, nearest, whole_number
 from extender.snapshots.objects import SYSTEM_CLASSES, to_pod
 from extender.table import PodInfo
 
-# kubectl's name for a kind of workload -> the kind.
+# A kind of workload -> kubectl's short name for it.
 _SHORT_NAMES = {
     "Deployment": "deploy",
     "ReplicaSet": "rs",
@@ -32,6 +32,7 @@ _SHORT_NAMES = {
     "Job": "job",
     "ReplicationController": "rc",
 }
+# kubectl's name for a kind of workload -> the kind.
 _KINDS = {name: kind for kind, short in _SHORT_NAMES.items() for name in (short, kind.lower())}
 _WITHOUT_REPLICAS = {
     **dict.fromkeys(("ds", "daemonset"), "a DaemonSet has no number of pods, but one on each node that it selects"),

@@ -396,8 +396,10 @@ class SelectorSpread:
     def prepare(self, pod: PodInfo, table: Table, rows: Rows) -> Scorer | None:
         if pod.pod.spec.topology_spread_constraints:
             return None
-        by_services = self.services_only
-        selector = selector_from_labels(services_labels(pod, table)) if by_services else default_selector(pod, table)
+        if self.services_only:
+            selector = selector_from_labels(services_labels(pod, table))
+        else:
+            selector = default_selector(pod, table)
         counted = NOTHING if selector == EVERYTHING else selector
         return _SelectorSpreadScorer(
             PodCountQuery(frozenset((pod.pod.namespace,)), counted, terminating=False), table, rows

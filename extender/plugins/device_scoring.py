@@ -30,7 +30,7 @@ from extender.framework.rules import RowScorer, Scorer, Scores
 from extender.model.quantity import milli_from_nano, nano
 from extender.plugins.users.priority import CustomDevicePriority
 from extender.table import PodInfo, Table
-from extender.table.filing import kept
+from extender.table.filing import cached
 from extender.table.labels import Rows
 
 NAME = "DeviceScoring"
@@ -258,7 +258,7 @@ class _States:
     def of(self, scoring: DeviceScoring) -> _State:
         """Returns the state, brought up to date."""
         key = replace(scoring, takes_first_fit=False)
-        state = kept(self._states, key, lambda: _State(key, self._table), _MOST_STATES)
+        state = cached(self._states, key, lambda: _State(key, self._table), _MOST_STATES)
         state.columns.refresh()
         return state
 

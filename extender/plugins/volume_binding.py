@@ -238,7 +238,8 @@ def _usage_by_class(volumes: PodVolumes) -> Mapping[str, ClassUsage]:
         has_match |= binding.picked != NONE
     for provision in volumes.dynamic_provisions:
         if provision.bytes_left is not None:
-            here, of_class = provision.needed & ~has_match, usage[provision.claim.class_name]
+            here = provision.needed & ~has_match
+            of_class = usage[provision.claim.class_name]
             of_class.add(provision.claim, here)
             # It replaces the capacity, because all claims of a class share one pool.
             of_class.capacity = np.where(here, provision.bytes_left, of_class.capacity)

@@ -330,7 +330,7 @@ class _PredicateReader(_Reader):
             specs = tuple(PredicateSpec(name=name) for name in DEFAULT_PREDICATES)
         ranked = [(_ORDER[name], rule) for name in MANDATORY for rule in PREDICATES[name]]
         for index, spec in enumerate(specs):
-            rank = _ORDER.get(spec.name, _AFTER_ALL)
+            rank = _ORDER[spec.name] if PREDICATES.get(spec.name) else _AFTER_ALL
             rules = self._rules(spec, f"predicates[{index}]")
             ranked += [(_ARGUED_ORDER.get(type(rule), rank), rule) for rule in rules]
         in_order = [rule for _, rule in sorted(ranked, key=lambda pair: pair[0])]

@@ -220,7 +220,8 @@ class VictimColumns(NamedTuple):
         rows: intp[n]: the rows of the nodes for which the pods are evicted; a pod on another node frees nothing there.
         violating: bool[n]: True if evicting the pod would violate a PodDisruptionBudget.
         rank: int64[n]: smaller for more important pods; equal only for equally important pods on one node.
-        unit: int64[n]: equal only for pods that are evicted together; None if each pod is evicted alone, from its node.
+        unit: int64[n]: equal only for pods that are evicted together; None if each pod is evicted alone, from its node,
+            and after `joined`, whose result only `Candidates` may read.
     """
 
     slots: Rows

@@ -1,6 +1,7 @@
 """Formats text for people, such as tables, lists and amounts, for commands and web pages.
 
 Improves messages about configuration mistakes: suggests similar names, and rewrites pydantic's messages.
+Reads what a class says of its attributes from its docstring.
 """
 
 from __future__ import annotations

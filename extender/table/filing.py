@@ -1,6 +1,6 @@
 """Defines containers that release the memory of deleted keys, because one pod may add 100,000 keys.
 
-Also changes the values of any dict so that no key stays for nothing.
+Also has functions for any dict: a cache with a limit, counts without zeros, and numbers for distinct values.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ V = TypeVar("V")
 _WORTH_SHRINKING = 1024
 
 
-def kept(values: OrderedDict[K, V], key: K, create: Callable[[], V], most: int) -> V:
+def cached(values: OrderedDict[K, V], key: K, create: Callable[[], V], most: int) -> V:
     """Returns the value with this key, created if missing; beyond `most`, the one unused for longest is dropped."""
     if key not in values:
         values[key] = create()

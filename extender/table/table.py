@@ -175,9 +175,7 @@ class Table:
 
         As for `reader`, `make` must be a module-level class or function.
         """
-        if make not in self._derived:
-            self._derived[make] = Cursor(self.journal, *topics), None
-        cursor, value = self._derived.pop(make)
+        cursor, value = self._derived.pop(make, None) or (Cursor(self.journal, *topics), None)
         current: R = make(self) if cursor.advance() else value
         self._derived[make] = cursor, current
         return current

@@ -132,7 +132,7 @@ def _accessibility(
     """Returns which nodes can access each volume or storage pool.
 
     `selections`: for each volume or pool, a cache key, and a function that returns which of the given rows can access
-    it. The keys must be equal if the functions are.
+    it. Equal keys must belong to functions that select the same rows, because they share one result.
     """
     rows_by_key = table.derived(_no_rows, TOPOLOGY)
     if len(rows_by_key) > _MAX_SELECTORS:  # selectors of deleted volumes stay until a node changes

@@ -69,10 +69,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PrivatePages:
-    """Pages, by path, that only this machine and clients with a certificate may use.
+    """Pages and actions of one server or listener, by path.
 
     Attributes:
-        pages: answer GET.
+        pages: answer GET and HEAD.
         actions: answer POST without a body.
         body_actions: answer POST with a body.
     """
@@ -262,14 +262,20 @@ class PageServer:
     """Serves pages from `start` to `stop`.
 
     Args:
-        pages: their bodies have at most 8 MiB.
+        pages: a request to one of their `body_actions` has a body of at most 8 MiB.
         tls_context: called for each connection. If it is given, every request but probes needs a certificate that this
             context verifies.
         any_host: see AccessRules.
     """
 
     def __init__(
-        self, host: str, port: int, pages: PrivatePages, tls_context: TlsContext | None = None, any_host: bool = False
+        self,
+        host: str,
+        port: int,
+        pages: PrivatePages,
+        tls_context: TlsContext | None = None,
+        *,
+        any_host: bool = False,
     ) -> None:
         limits = Limits(body_bytes=_QUESTION_BYTES if pages.body_actions else _BODY_BYTES)
         access = AccessRules(certificate_required=tls_context is not None, any_host=any_host)
@@ -304,7 +310,7 @@ def _page_server(pages: PrivatePages, settings: Settings) -> PageServer | None:
     if settings.metrics_client_ca:
         certificate, key, ca = str(settings.tls_cert), str(settings.tls_key), str(settings.metrics_client_ca)
         context = ReloadingContext((certificate, key, ca), lambda: server_context(certificate, key, ca)).current
-    return PageServer(host, port, pages, context, settings.insecure_bind)
+    return PageServer(host, port, pages, context, any_host=settings.insecure_bind)
 
 
 class _Reply(Response):

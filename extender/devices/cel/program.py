@@ -88,7 +88,8 @@ def require_bool(kind: Type, where: str) -> None:
 
 def result_of(overload: Overload, kinds: Sequence[Type]) -> Type:
     """Returns the result type of the overload for arguments of these types; "" if it does not accept such arguments."""
-    parameters, bound = overload.parameters, dict[str, Type]()
+    parameters = overload.parameters
+    bound: dict[str, Type] = {}
     if len(parameters) != len(kinds) or not all(map(assignable, parameters, kinds, repeat(bound))):
         return ""
     return re.sub(r"\b[AB]\b", lambda letter: bound.get(letter[0], "dyn"), overload.result)

@@ -363,8 +363,10 @@ def _next_step(
     wanted = {**labels, **refused.domains}
     with state.engine.suppose(objects=reserved, place=before):
         found = search(state, _asking(pod, wanted))
+    # The search may also suggest removing a member that exists only in this supposition.
     scheduled = set(scheduled_members(tree))
-    if found is None or any(state.infos[key].uid in scheduled for key in found.removed):
+    others = {key for key, info in state.infos.items() if info.uid not in scheduled}
+    if found is None or not others.issuperset(found.removed):
         return None
     if found.pod is not None:
         changed = found.pod.with_spec(node_selector=_own_selector(found.pod, pod, wanted))

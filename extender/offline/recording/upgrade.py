@@ -63,7 +63,7 @@ def check(
     for number, info in enumerate(infos, 1):
         one, other = then.engine.decide(info.pod), now.engine.decide(info.pod)
         if _outcome(one) != _outcome(other):
-            cause = causes.of(partial(_differs, info.pod.key, _outcome(one)))
+            cause = causes.single(partial(_differs, info.pod.key, _outcome(one)))
             differences = [Difference(_shown(one), _shown(other), cause)]
             changed.append(ChangedDecision(len(changed), 0.0, "pod", info.pod.key, differences, cause))
             consequences.append((Consequence("pod", _what(one, other), cause), info.pod.key))

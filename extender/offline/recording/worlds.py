@@ -514,12 +514,14 @@ class Causes(Generic[_World]):
         self._under = cache(under)
 
     def of(self, differs: Callable[[_World], bool]) -> str:
+        """Does the same as `single`, but returns OWN if the decision differs without any change."""
+        return OWN if differs(self._under(self._before)) else self.single(differs)
+
+    def single(self, differs: Callable[[_World], bool]) -> str:
         """Returns the single change without which the decision would be as before; SEVERAL if there is none.
 
-        It is OWN if the decision differs without any change. `differs` makes the decision again in a world.
+        `differs` makes the decision again in a world.
         """
-        if differs(self._under(self._before)):
-            return OWN
         return next((cause for cause, features in self._single.items() if not differs(self._under(features))), SEVERAL)
 
 

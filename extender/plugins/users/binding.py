@@ -106,7 +106,7 @@ def reserve(
 
     If the function raises or returns anything else, the pod is retried after its backoff.
     """
-    return as_decorator(lambda each: ReserveFunction(each, woken_by), function)
+    return as_decorator(lambda decorated: ReserveFunction(decorated, woken_by), function)
 
 
 @overload
@@ -121,7 +121,7 @@ def permit(
     The function returns what a rule of `reserve` returns, or `Wait(seconds)`. A waiting pod keeps its node while other
     pods are scheduled. The pod is bound once the rule allows it (`handle.waiting`), or rejected after these seconds.
     """
-    return as_decorator(lambda each: PermitFunction(each, woken_by), function)
+    return as_decorator(lambda decorated: PermitFunction(decorated, woken_by), function)
 
 
 @overload
@@ -137,7 +137,7 @@ def pre_bind(
     a request to another service. If the pod is not bound after all, the `unreserve` function of a Reserve rule can undo
     the request.
     """
-    return as_decorator(lambda each: PreBindFunction(each, woken_by), function)
+    return as_decorator(lambda decorated: PreBindFunction(decorated, woken_by), function)
 
 
 def post_bind(function: Callable[P, R]) -> PostBindFunction[P, R]:
@@ -175,7 +175,7 @@ class CustomCall(CustomRule):
         return error_prefix(self.decorated.point, self.name)
 
     def judge(self, pod: Pod, node: Node, permits: Permits, deadline: Deadline) -> float:
-        """Returns how many seconds the pod may wait, 0 if it need not; 0 also if the rule is left out, or ignored.
+        """Returns how many seconds the pod may wait, 0 if it need not; 0 also if the rule or its failure is ignored.
 
         Raises:
             BindingFailed: the function rejected the pod, raised an exception or returned a wrong answer.
@@ -283,7 +283,7 @@ def bind(
 
     If the function raises or returns anything else, the pod is not bound, whatever `onRuleFailure` says.
     """
-    return as_decorator(lambda each: BindFunction(each, woken_by), function)
+    return as_decorator(lambda decorated: BindFunction(decorated, woken_by), function)
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,7 +167,7 @@ class RuleFunction(Generic[P, R]):
 def as_decorator(
     create: Callable[[Callable[P, R]], D], function: Callable[P, R] | None
 ) -> D | Callable[[Callable[P, R]], D]:
-    """Returns the rule of the function; without a function, `create`, as the decorator that arguments were given to."""
+    """Returns `create(function)`. Without a function, returns `create`, which the decorator then calls with it."""
     return create if function is None else create(function)
 
 
@@ -231,7 +231,11 @@ class CustomRule:
             raise
 
     def outlived(self, call: Callable[[], T], otherwise: T) -> T:
-        """Returns what `call` returns; `otherwise` if the rule is left out, or fails and the decision goes on."""
+        """Returns what `call` returns; `otherwise` if the rule is left out, or fails and the decision goes on.
+
+        Raises:
+            DeadlineExceeded: the time of the decision is over, and the rule's failure may not be ignored.
+        """
         if self.is_left_out:
             return otherwise
         try:

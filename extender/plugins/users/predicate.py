@@ -71,7 +71,7 @@ def predicate(
     If the function raises or returns anything else, the node is refused, and no eviction helps. With the setting
     `onRuleFailure: ignore`, the function then counts as having accepted the node.
     """
-    return as_decorator(lambda each: PredicateFunction(each, sees_pods, woken_by), function)
+    return as_decorator(lambda decorated: PredicateFunction(decorated, sees_pods, woken_by), function)
 
 
 @dataclass(frozen=True, slots=True)

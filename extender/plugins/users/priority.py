@@ -61,7 +61,7 @@ def priority(
 
     If the function raises or returns anything else for any node, the rule is ignored for this pod.
     """
-    return as_decorator(lambda each: PriorityFunction(each, normalise), function)
+    return as_decorator(lambda decorated: PriorityFunction(decorated, normalise), function)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ def device_priority(
 
     If the function raises or returns anything else, all nodes and devices score 0 for this pod.
     """
-    return as_decorator(lambda each: DevicePriorityFunction(each, normalise), function)
+    return as_decorator(lambda decorated: DevicePriorityFunction(decorated, normalise), function)
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ def pre_enqueue(
 
     If the function raises or returns anything else, the pod waits.
     """
-    return as_decorator(lambda each: PreEnqueueFunction(each, woken_by), function)
+    return as_decorator(lambda decorated: PreEnqueueFunction(decorated, woken_by), function)
 
 
 def queue_sort(function: Callable[P, R]) -> QueueSortFunction[P, R]:

@@ -355,8 +355,8 @@ class LiveHost:
     """The RuleHost of a running process. It counts failures, and logs the first one of each type for each rule.
 
     Args:
-        limit: the time limit of a decision. A call outside a decision, such as PreEnqueue, gets as much time.
-        log_failure: logs a failure with its traceback.
+        _limit: the time limit of a decision. A call outside a decision, such as PreEnqueue, gets as much time.
+        _log_failure: logs a failure with its traceback.
         log: logs a message that a rule wrote about a pod.
         watch: returns a context manager for a call. If the call hangs, its pod and node are logged.
         ignores_failures: True if decisions go on without a rule that fails.

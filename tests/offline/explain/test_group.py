@@ -261,6 +261,17 @@ def test_the_fewest_new_nodes() -> None:
 # ---- a member
 
 
+@pytest.mark.parametrize("running", ["a-0", "z-0"])
+def test_no_member_that_is_yet_to_be_created_is_removed_for_another(running: str) -> None:
+    explanation = explained(
+        *(node("a", 2), node("b", 4), node("c", 4), make_pod_group("g", 4, disruptionMode={"all": {}})),
+        make_pod(running).group("g").req(cpu="2").node("a").obj(),
+        make_pod("g-0").group("g").req(cpu="3").obj(),
+    )
+    kinds = [change.kind for change in explanation.changes]
+    assert kinds == ["min-count", "create-pods+requests", "create-pods+min-count", "create-pods+add-node"]
+
+
 def test_a_member_waits_with_its_gang_though_a_node_would_take_it() -> None:
     objects = (*ROOM, make_pod_group("g", 5), *members("g", 5, cpu="2"))
     explanation = cluster(*objects).explain("default/g-0")
