@@ -32,6 +32,8 @@ MEMORY_BYTES = 512 * 1024 * 1024
 """The most memory that a question may take in a child process, if the container has twice as much left."""
 _AGAIN_SECONDS, _GRACE_SECONDS, _SOON_SECONDS = 5.0, 2.0, 0.001
 _NICENESS = 10
+# The CPUs of this process at its start; later it may keep its threads to one of them.
+_CPUS = os.sched_getaffinity(0) if sys.platform == "linux" else frozenset[int]()
 _KILLED_FIRST = "1000"  # oom_score_adj; without it the kernel may end the server, which is larger
 _CGROUP = Path("/sys/fs/cgroup")
 _STANDARD_FILES = 3
@@ -136,13 +138,14 @@ def _be_child(work: Callable[[], object], writing: int, seconds: float, memory_b
 
 
 def _separate(writing: int) -> None:
-    """Makes the child independent of its parent's signals, files and priority."""
+    """Makes the child independent of its parent's signals, files, priority and CPU."""
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_DFL)
     os.closerange(_STANDARD_FILES, writing)
     os.closerange(writing + 1, os.sysconf("SC_OPEN_MAX"))
     os.nice(_NICENESS)
+    os.sched_setaffinity(0, _CPUS)
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(_KILLED_FIRST)
     gc.disable()  # a collection would write to, and so copy, most pages of memory that the two processes share

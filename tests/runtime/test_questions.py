@@ -46,6 +46,15 @@ def test_a_command_ends_in_time_and_says_what_took_it() -> None:
     assert str(caught.value) == EXPLAINED
 
 
+def test_a_child_may_run_on_every_cpu_though_its_parent_keeps_to_one() -> None:
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, [min(allowed)])
+    try:
+        assert in_child(lambda: os.sched_getaffinity(0)) == allowed
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
 def test_the_limit_is_raised_again_if_code_suppresses_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("extender.runtime.questions._AGAIN_SECONDS", 0.1)
     with pytest.raises(TooExpensive), time_limit(0.1):
