@@ -175,7 +175,10 @@ class Table:
 
         As for `reader`, `make` must be a module-level class or function.
         """
-        cursor, value = self._derived.pop(make, None) or (Cursor(self.journal, *topics), None)
+        value: Any
+        cursor, value = self._derived.pop(make, (None, None))
+        if cursor is None:
+            cursor = Cursor(self.journal, *topics)
         current: R = make(self) if cursor.advance() else value
         self._derived[make] = cursor, current
         return current
