@@ -75,7 +75,7 @@ fuzz: $(READY) ## send 1,000,000 mutated requests to one process, whose memory m
 fuzz-answers: $(READY) ## check every answer about 10,000 random clusters; takes half an hour
 	@$(VENV)/bin/python -m tests.answers $(ARGS)
 
-test-group-incidents: $(READY) ## explain 1,000 incidents of pod groups whose cause is known; `make test` has 100
+test-group-incidents: $(READY) ## explain 1,000 incidents of pod groups whose cause is known; `make test-all` has 100
 	@$(VENV)/bin/python -m tests.answers.group_incidents $(ARGS)
 
 explore: $(READY) ## run the property tests and tests/conformance with fresh random cases

@@ -90,10 +90,10 @@ def hard(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_a_question_ends_in_time_and_says_what_took_it(hard: Path, arguments: tuple[str, ...], known: str) -> None:
     done = subprocess.run(
-        [EXTENDER, *arguments, "--cluster", hard, "--timeout", "10"], capture_output=True, text=True, check=False
+        [EXTENDER, *arguments, "--cluster", hard, "--timeout", "15"], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (NO_ANSWER_IN_TIME, "")
-    printed = f"no answer within 10 s: the claim ml/rc took the time; pod ml/p needs it{known}"
+    printed = f"no answer within 15 s: the claim ml/rc took the time; pod ml/p needs it{known}"
     assert done.stderr == f"error: {printed} (--timeout sets the limit)\n"
 
 

@@ -99,10 +99,11 @@ class Scene:
         return str(recorded["message"]) if recorded.get("reason") == reason else ""
 
     def _await_watches(self) -> None:
-        """Waits until the scheduler has received all objects that there are, and all deletions."""
+        """Waits until the scheduler has received all objects that there are, and fails if it missed a deletion."""
         status, report = self.scheduler.get("/debug/cache/compare", "POST")
         assert status == 200, report
-        assert not json.loads(report)["undecided"], report
+        compared = json.loads(report)
+        assert not compared["undecided"] + compared["differences"], report
 
     def _await_known(self, nodes: int, pods: int) -> None:
         wanted = {"nodes": nodes, "pods": pods}

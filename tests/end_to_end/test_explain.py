@@ -21,6 +21,7 @@ def test_a_pod_of_a_live_cluster_is_explained(control_plane: ControlPlane) -> No
         nodes[0].obj(), nodes[1].taint("dedicated", "other").obj(), make_pod("p").req(cpu="1").obj()
     )
     explained = extender("explain", "default/p", "--kubeconfig", str(control_plane.kubeconfig), "-o", "json")
+    assert explained.returncode == 0, explained.stderr
     recorded = json.loads(explained.stdout)
     assert "node(s) had untolerated taint(s)" in json.dumps(recorded)
     assert "open" in json.dumps(recorded)

@@ -24,7 +24,7 @@ from tests.stock.api_client import ApiClient, ApiError
 from tests.stock.control_plane import ControlPlane
 from tests.stock.waiting import wait_until
 
-pytestmark = [pytest.mark.stock, pytest.mark.slow]
+pytestmark = [pytest.mark.stock, pytest.mark.slow, pytest.mark.usefixtures("scene")]
 
 GPU = "gpu.example.com"
 CLASS = make_device_class("gpu", f'device.driver == "{GPU}"', extended_resource="example.com/gpu")

@@ -19,7 +19,9 @@ pytestmark = pytest.mark.stock
 
 def status_of(scheduler: RunningScheduler, *arguments: str) -> str:
     server = f"http://127.0.0.1:{scheduler.port}"
-    return extender("status", "--server", server, *arguments).stdout
+    answered = extender("status", "--server", server, *arguments)
+    assert answered.returncode == 0, answered.stderr
+    return answered.stdout
 
 
 def test_where_pods_are_and_why(control_plane: ControlPlane, start_scheduler: StartScheduler) -> None:

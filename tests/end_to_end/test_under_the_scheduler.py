@@ -75,7 +75,7 @@ def dispatched(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def extender(shared_control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningExtender]:
-    """One without flags, which several tests use."""
+    """An `extender serve` without flags, which several tests use."""
     with serve(shared_control_plane.kubeconfig, tmp_path_factory.mktemp("extender")) as extender:
         yield extender
 
