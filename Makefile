@@ -45,7 +45,7 @@ run: $(INSTALLED) ## serve the example cluster on 127.0.0.1:8888; needs no test 
 check: lint ## lint, and the quick tests: no servers, no browser, no random or many cases
 	$(VENV)/bin/pytest -q -n 2 --dist loadfile -m "not (stock or processes or hypothesis or thorough or $(LATER))"
 
-test: $(READY) ## all that must hold before a change lands, in about eleven minutes; first builds etcd, kube-apiserver and kube-scheduler
+test: $(READY) ## all that must hold before a change lands, in about eight minutes; first builds etcd, kube-apiserver and kube-scheduler
 	$(VENV)/bin/pytest -n 4 --dist loadfile -m "not ($(LATER))"
 
 test-all: $(READY) ## run the tests that `make test` leaves out: those that need more programs, and those that take long
