@@ -365,8 +365,8 @@ def _next_step(
         found = search(state, _asking(pod, wanted))
     # The search may also suggest removing a member that exists only in this supposition.
     scheduled = set(scheduled_members(tree))
-    others = {key for key, info in state.infos.items() if info.uid not in scheduled}
-    if found is None or not others.issuperset(found.removed):
+    infos = state.infos
+    if found is None or any(key not in infos or infos[key].uid in scheduled for key in found.removed):
         return None
     if found.pod is not None:
         changed = found.pod.with_spec(node_selector=_own_selector(found.pod, pod, wanted))
