@@ -67,6 +67,7 @@ to_frame
 
 # Templates read them.
 height
+is_named
 
 # Gunicorn calls or reads them.
 handle_hup

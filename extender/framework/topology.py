@@ -15,7 +15,7 @@ from extender.model.meta import LabelSelector, OwnerReference
 from extender.model.selectors import EVERYTHING, Selector, compile_selector, selector_from_labels
 from extender.model.workloads import ReplicaSet, ReplicationController, StatefulSet
 from extender.table import HypotheticalRemovals, PodInfo, Table
-from extender.table.labels import ABSENT, BoolColumn, IntColumn, LabelColumn, Rows
+from extender.table.labels import ABSENT, BoolColumn, IntColumn, LabelColumn, Rows, mask_of
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
@@ -40,9 +40,7 @@ def summed_by_domain(column: LabelColumn, by_node: IntColumn, domain: Rows | Non
 
 def domains_in(column: LabelColumn, domain: Rows) -> BoolColumn:
     """Returns bool[len(column)]: True for each id that occurs in `domain`. ABSENT counts as an id, too."""
-    occurring = np.zeros(len(column), np.bool_)
-    occurring[domain] = True
-    return occurring
+    return mask_of(len(column), domain)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from extender.model.pod_groups import MAX_TREE_DEPTH, CompositePodGroup, GroupName, PodGroup
 from extender.model.workloads import PodDisruptionBudget
 from extender.table import PodInfo, Table
-from extender.table.labels import BoolColumn, IntColumn, Rows
+from extender.table.labels import BoolColumn, IntColumn, Rows, mask_of
 from extender.table.podinfo import lazy_attribute
 
 _FEW_PODS = 200  # reading this many pods takes no longer than reading all groups
@@ -288,17 +288,12 @@ _NO_ROWS = np.zeros(0, np.intp)
 NO_VICTIMS = VictimColumns(_NO_ROWS, _NO_ROWS, np.zeros(0, np.bool_), np.zeros(0, np.int64))
 
 
-def marked(table: Table, rows: Rows) -> BoolColumn:
-    """Returns bool[row]: True for these rows."""
-    is_marked = np.zeros(table.nodes.capacity, np.bool_)
-    is_marked[rows] = True
-    return is_marked
-
-
 def potential_victims(pod: PodInfo, table: Table, rows: Rows) -> VictimColumns:
     """Returns all pods on `rows` with a lower priority than `pod`, and the pods that are evicted with them."""
     pods = table.pods
-    slots = evictable(table, np.flatnonzero((pods.row >= 0) & marked(table, rows)[pods.row]), pod.priority)
+    slots = evictable(
+        table, np.flatnonzero((pods.row >= 0) & mask_of(table.nodes.capacity, rows)[pods.row]), pod.priority
+    )
     if has_members(table, slots):
         return _in_units(table, units_on(table, slots))
     slots, rank = by_importance(table, slots)
@@ -388,10 +383,8 @@ class Candidates(Mapping[str, Candidate]):
         self._rows = victims.rows[begins[:-1]]
         self._begins = begins
         self._slots = victims.slots
-        is_victim = np.zeros(len(table.pods.infos), np.bool_)
-        is_victim[victims.slots] = True
         # There may be tens of thousands of victims. In the order of slots, they mostly lie side by side in memory.
-        self._ordered_slots = np.flatnonzero(is_victim)
+        self._ordered_slots = np.flatnonzero(mask_of(len(table.pods.infos), victims.slots))
         self._infos = table.pods.infos.take(self._ordered_slots)
         self._num_pdb_violations = num_pdb_violations
         self._best_index = _pick_one_node(table, victims, begins, num_pdb_violations) if len(self) else -1
@@ -434,7 +427,8 @@ def _pick_one_node(table: Table, victims: VictimColumns, begins: Rows, num_pdb_v
     cheapest = np.arange(len(sizes))
     for cost in (num_pdb_violations, priority[begins[:-1]], _sums(priority + _PRIORITY_OFFSET, begins), sizes):
         cheapest = cheapest[cost[cheapest] == cost[cheapest].min()]
-    remaining = victims.only(marked(table, victims.rows[begins[cheapest]])[victims.rows])
+    is_cheapest = mask_of(table.nodes.capacity, victims.rows[begins[cheapest]])
+    remaining = victims.only(is_cheapest[victims.rows])
     return int(cheapest[_starts(table, remaining).argmax()])
 
 

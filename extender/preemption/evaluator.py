@@ -28,11 +28,10 @@ from extender.preemption.candidates import (
     Candidates,
     VictimColumns,
     evictable,
-    marked,
     potential_victims,
 )
 from extender.table import HypotheticalRemovals, PodInfo, Table
-from extender.table.labels import BoolColumn, Rows
+from extender.table.labels import BoolColumn, Rows, mask_of
 
 NEVER = "not eligible due to preemptionPolicy=Never."
 WAITS_FOR_VICTIMS = "not eligible due to a terminating pod on the nominated node."
@@ -201,7 +200,8 @@ def _dry_run_preemption(
             potential = potential.only(~potential.whole_units(_is_listed(table, potential, spared)))
         chosen, fitting = dry_run.select_victims(potential)
         victims = victims.joined(chosen) if begin else chosen
-        needless = np.concatenate((needless, fitting[~marked(table, chosen.rows)[fitting]]))
+        has_victims = mask_of(table.nodes.capacity, chosen.rows)
+        needless = np.concatenate((needless, fitting[~has_victims[fitting]]))
     return victims, needless
 
 
@@ -351,7 +351,7 @@ class DryRun:
         rows = potential.rows[potential.begins()[:-1]]
         rows = rows[self._may_help(rows)]
         rows = rows[self._fits(rows, removals)]
-        removed = potential.only(marked(self._table, rows)[potential.rows])
+        removed = potential.only(mask_of(self._table.nodes.capacity, rows)[potential.rows])
         return removed.without(self._reprieved(removed, removals)), rows
 
     def _prepare(self, predicate: Predicate) -> None:

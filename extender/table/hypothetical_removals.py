@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from extender.model.quantity import INT64_MAX
-from extender.table.labels import BoolColumn, IntColumn, Rows
+from extender.table.labels import IntColumn, Rows, mask_of
 from extender.table.matches import PodCountQuery
 from extender.table.nominated import NOBODY, AwaitedPods
 
@@ -40,8 +40,7 @@ class HypotheticalRemovals:
         self._table = table
         self.initial = slots
         self._rows = table.pods.row
-        self.removed: BoolColumn = np.zeros(len(self._rows), np.bool_)
-        self.removed[slots] = True
+        self.removed = mask_of(len(self._rows), slots)
         self._sums: dict[Hashable, RemovalSum] = {}
 
     @property

@@ -28,6 +28,13 @@ RowIndex = Rows | slice
 ABSENT = 0
 
 
+def mask_of(size: int, indices: Rows | list[int]) -> BoolColumn:
+    """Returns bool[size]: True at these indices."""
+    mask = np.zeros(size, np.bool_)
+    mask[indices] = True
+    return mask
+
+
 class LabelColumn:
     """The values of one label key on all nodes. When no node has a value any longer, its id is free for another.
 

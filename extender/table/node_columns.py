@@ -23,7 +23,7 @@ from extender.model.quantity import INT64_MAX, amounts
 from extender.model.requests import is_counted
 from extender.table.filing import Numbers
 from extender.table.journal import NODES, RESOURCES, TOPOLOGY, Cursor, Journal
-from extender.table.labels import LabelColumns, RowIndex, Rows
+from extender.table.labels import LabelColumns, RowIndex, Rows, mask_of
 from extender.table.podinfo import Footprint
 
 # The first rows of each matrix. In the last two, a container without a request counts with a default amount.
@@ -164,9 +164,7 @@ class NameIndex:
             if row is None:
                 return None
             rows[position] = row
-        is_named = np.zeros(self._capacity, np.bool_)
-        is_named[rows] = True
-        return rows if np.count_nonzero(is_named) == len(rows) else None
+        return rows if np.count_nonzero(mask_of(self._capacity, rows)) == len(rows) else None
 
 
 class NodeColumns:

@@ -20,7 +20,7 @@ from extender.plugins.users.handle import RuleHost
 from extender.plugins.users.rule_calls import checked, is_ctrl_c, sendable
 from extender.runtime.clock import Deadline
 from extender.table import NodeInfo, PodInfo, Table
-from extender.table.labels import BoolColumn, Rows
+from extender.table.labels import BoolColumn, Rows, mask_of
 
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
@@ -151,11 +151,11 @@ class _NodeByNodeCheck(_CustomCheck):
                         reason = self._rule.other_reasons
                     positions_by_reason.setdefault(reason, []).append(position)
         verdict = [
-            (_mask(positions, len(rows)), self._rule.refusal(reason))
+            (mask_of(len(rows), positions), self._rule.refusal(reason))
             for reason, positions in positions_by_reason.items()
         ]
         if first_error is not None:
-            verdict.extend(self._rule.failed(first_error, _mask(failed, len(rows))))
+            verdict.extend(self._rule.failed(first_error, mask_of(len(rows), failed)))
         return verdict
 
     def _reason(self, node: Node | NodeInfo) -> str | None:
@@ -201,12 +201,6 @@ def _bools(answer: object, rows: int) -> BoolColumn:
         raise TypeError(
             f"a predicate of (pod, table, rows) must return bool[{rows}], not {mask.dtype}{list(mask.shape)}"
         )
-    return mask
-
-
-def _mask(positions: list[int], rows: int) -> BoolColumn:
-    mask = np.zeros(rows, np.bool_)
-    mask[positions] = True
     return mask
 
 
